@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -58,18 +58,11 @@ class Verdict:
 
 def summary_verdict(found: ReportData) -> Verdict:
     """Build the verdict from the figures in ``verify.json``, or else from the tables."""
-    totals: dict[str, tuple[int, int]] = {}
     verdicts = [one for _, one in found.tables.verdicts]
+    totals = _sum_findings(_recorded_findings(verdicts) if verdicts else _grouped_findings(found))
     if verdicts:
-        for one in verdicts:
-            for key, count in (one.get("findings") or {}).items():
-                runs, numbers = totals.get(key, (0, 0))
-                totals[key] = runs + int(count.get("runs") or 0), numbers + int(count.get("numbers") or 0)
         status = max(int(one.get("status") or 0) for one in verdicts)
     else:
-        for group in found.groups:
-            runs, numbers = totals.get(f"{group.kind}/{group.reason}", (0, 0))
-            totals[f"{group.kind}/{group.reason}"] = runs + group.runs, numbers + group.numbers
         kinds = {key.partition("/")[0] for key in totals}
         status = 2 if kinds & {"divergence", "order"} else 1 if "missing" in kinds else 0
     compared = bool(verdicts) or found.tables.has("findings")
@@ -83,29 +76,61 @@ def summary_verdict(found: ReportData) -> Verdict:
     return Verdict(level, _headline(found, level, totals), [*_compared(verdicts), *_refined(found)], listed)
 
 
+def _recorded_findings(verdicts: Sequence[dict[str, Any]]) -> Iterator[tuple[str, int, int]]:
+    """Yield the kind, runs and numbers of each finding in ``verify.json``."""
+    for one in verdicts:
+        for key, count in (one.get("findings") or {}).items():
+            yield key, int(count.get("runs") or 0), int(count.get("numbers") or 0)
+
+
+def _grouped_findings(found: ReportData) -> Iterator[tuple[str, int, int]]:
+    """Yield the kind, runs and numbers of each group in the tables."""
+    for group in found.groups:
+        yield f"{group.kind}/{group.reason}", group.runs, group.numbers
+
+
+def _sum_findings(findings: Iterable[tuple[str, int, int]]) -> dict[str, tuple[int, int]]:
+    """Return the runs and numbers of each kind of finding."""
+    totals: dict[str, tuple[int, int]] = {}
+    for key, runs, numbers in findings:
+        known_runs, known_numbers = totals.get(key, (0, 0))
+        totals[key] = known_runs + runs, known_numbers + numbers
+    return totals
+
+
 def _headline(found: ReportData, level: str, totals: dict[str, tuple[int, int]]) -> str:
     nobody = totals.get("missing/nobody", (0, 0))[1]
     alone = len({str(one.get("journal")) for _, all in found.tables.verdicts for one in all.get("journals", [])}) == 1
     numbers = pluralize(nobody, "number")
     if level == "divergence":
-        differ = totals.get("divergence/payload", (0, 0))[1]
-        if not differ:
-            disordered = sum(count for key, (_, count) in totals.items() if key.startswith("order/"))
-            return f"The order of {pluralize(disordered, 'number')} is wrong; payloads agree."
-        whom = "The journal disagrees with itself" if alone else "The journals disagree"
-        return f"{whom} on {pluralize(differ, 'number')}."
-    if level == "losses" and alone:
-        lacking = nobody or sum(count for key, (_, count) in totals.items() if key.startswith("missing/"))
-        return f"The journal lacks {pluralize(lacking, 'number')}."
-    if level == "losses" and nobody:
-        return f"{numbers} {'is' if nobody == 1 else 'are'} in no journal; what the journals have agrees."
+        return _divergence_headline(totals, alone)
     if level == "losses":
-        return "Each journal lacks something, or one does; together they have every number, and they agree."
+        return _losses_headline(totals, nobody, alone)
     if level == "good":
         return "The journal has every number." if alone else "The journals agree, and together they have every number."
     if found.silver_epochs or found.streams:
         return f"Not compared. {f'{numbers} {_is(nobody)} in no journal.' if nobody else 'No gap is known.'}"
     return "There is nothing in these tables yet."
+
+
+def _divergence_headline(totals: dict[str, tuple[int, int]], alone: bool) -> str:
+    differ = totals.get("divergence/payload", (0, 0))[1]
+    if not differ:
+        return f"The order of {pluralize(_count_numbers(totals, 'order'), 'number')} is wrong; payloads agree."
+    whom = "The journal disagrees with itself" if alone else "The journals disagree"
+    return f"{whom} on {pluralize(differ, 'number')}."
+
+
+def _losses_headline(totals: dict[str, tuple[int, int]], nobody: int, alone: bool) -> str:
+    if alone:
+        return f"The journal lacks {pluralize(nobody or _count_numbers(totals, 'missing'), 'number')}."
+    if nobody:
+        return f"{pluralize(nobody, 'number')} {_is(nobody)} in no journal; what the journals have agrees."
+    return "Each journal lacks something, or one does; together they have every number, and they agree."
+
+
+def _count_numbers(totals: dict[str, tuple[int, int]], kind: str) -> int:
+    return sum(count for key, (_, count) in totals.items() if key.startswith(f"{kind}/"))
 
 
 def _is(count: int) -> str:

@@ -126,10 +126,8 @@ def resolve_offset(offset: Offset, origins: Sequence[JournalLocation], *, fail_o
                 raise UnknownJournal(_replaced_message(key, stream, tag, found, known))
             renamed[key, stream] = None
             continue
-        if found is None and tag is not None:
-            found = next((origin for origin in here if origin.tag == tag), None)
-        if found is None and known.tags is None:
-            found = next((origin for origin in here if _is_located_at(origin, key)), None)
+        if found is None:
+            found = _find_renamed(here, key, tag, has_tags=known.tags is not None)
         if found is None and fail_on_data_loss:
             raise UnknownJournal(_missing_message(key, stream, here, known))
         renamed[key, stream] = (key, stream) if found is None else (journal_key(found), stream)
@@ -139,6 +137,15 @@ def resolve_offset(offset: Offset, origins: Sequence[JournalLocation], *, fail_o
         return {(*to, epoch): next for to, epoch, next in moved if to is not None}
 
     return known._replace(ends=by_new_keys(known.ends), begins=by_new_keys(known.begins))
+
+
+def _find_renamed(
+    here: Sequence[JournalLocation], key: str, tag: int | None, *, has_tags: bool
+) -> JournalLocation | None:
+    """Find a journal whose key has changed, by its tag, or by its location if the offset has no tags."""
+    if not has_tags:
+        return next((origin for origin in here if _is_located_at(origin, key)), None)
+    return None if tag is None else next((origin for origin in here if origin.tag == tag), None)
 
 
 def _flatten(journals: Mapping[str, Any]) -> dict[EpochKey, int]:

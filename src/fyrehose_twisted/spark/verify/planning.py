@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from fyrehose_twisted.journal.remote.client import RemoteReader
 from fyrehose_twisted.journal.segment_loader import EXCLUDED
 from fyrehose_twisted.spark.source.journal_locations import JournalLocation
 from fyrehose_twisted.spark.verify.parts import ComparisonRange, Extent, Share
-from fyrehose_twisted.spark.verify.replica import planned_reader
+from fyrehose_twisted.spark.verify.replica import Reader, planned_reader
 
 LONGEST_LISTED = 1_000_000
 """Longest gap in all journals that gets a row per number in the healed stream; longer gaps get two rows."""
@@ -60,36 +60,51 @@ def find_extents(origins: Sequence[JournalLocation]) -> list[Extent]:
     for stream, members in group_by_stream(origins).items():
         readers = [planned_reader(origin, refresh=True) for origin in members]
         for origin, (reader, _) in zip(members, readers, strict=True):
-            stops = [damage for damage in reader.damages if damage.reason in EXCLUDED]
-            if isinstance(reader, RemoteReader):  # A server does not serve records beyond damage.
-                stops += [one for one in map(partial(blocking_damage, reader), reader.epochs()) if one is not None]
-            if stops:
-                raise JournalDamaged(stops[0]._replace(name=f"{origin.journal}/{stops[0].name}"))
-        wraps = {reader.wrap for reader, _ in readers}
-        if len(wraps) > 1:
-            raise ConfigurationError(
-                f"the journals of {stream} cannot be compared: their numbers wrap at {' and '.join(map(str, wraps))}"
-            )
-        wrap = wraps.pop()
-        later: list[int | None] = [None] * len(members)
-        columns: list[Extent] = []
-        for epoch in sorted({epoch for reader, _ in readers for epoch in reader.epochs()}, reverse=True):
-            known = [reader.bounds(epoch) for reader, _ in readers]
-            first = min(bounds.first for bounds in known if bounds is not None)
-            next = max(bounds.next for bounds in known if bounds is not None)
-            shares = []
-            for index, ((reader, past_damage), bounds) in enumerate(zip(readers, known, strict=True)):
-                if bounds is None:  # The journal began later or dropped the epoch, or has not reached it yet.
-                    at = next if max(reader.epochs(), default=-1) > epoch else first
-                    bounds = Bounds(at, at, at - 1)
-                shares.append(Share(members[index], bounds, past_damage, later[index]))
-                began = _epoch_start(reader, epoch, bounds)
-                if began is not None:
-                    before = later[index]
-                    later[index] = began if before is None else min(began, before)
-            columns.append(Extent(stream, epoch, wrap, first, next, tuple(shares)))
-        found += reversed(columns)
+            _check_undamaged(origin, reader)
+        found += _stream_extents(stream, members, readers, _common_wrap(stream, [reader for reader, _ in readers]))
     return found
+
+
+def _check_undamaged(origin: JournalLocation, reader: Reader) -> None:
+    stops = [damage for damage in reader.damages if damage.reason in EXCLUDED]
+    if isinstance(reader, RemoteReader):  # A server does not serve records beyond damage.
+        stops += [one for one in map(partial(blocking_damage, reader), reader.epochs()) if one is not None]
+    if stops:
+        raise JournalDamaged(stops[0]._replace(name=f"{origin.journal}/{stops[0].name}"))
+
+
+def _common_wrap(stream: str, readers: Iterable[Reader]) -> int:
+    wraps = {reader.wrap for reader in readers}
+    if len(wraps) > 1:
+        raise ConfigurationError(
+            f"the journals of {stream} cannot be compared: their numbers wrap at {' and '.join(map(str, wraps))}"
+        )
+    return wraps.pop()
+
+
+def _stream_extents(
+    stream: str, members: Sequence[JournalLocation], readers: Sequence[tuple[Reader, bool]], wrap: int
+) -> list[Extent]:
+    """Return the extents of one stream, oldest epoch first."""
+    later: list[int | None] = [None] * len(members)
+    extents: list[Extent] = []
+    for epoch in sorted({epoch for reader, _ in readers for epoch in reader.epochs()}, reverse=True):
+        known = [reader.bounds(epoch) for reader, _ in readers]
+        first = min(bounds.first for bounds in known if bounds is not None)
+        next = max(bounds.next for bounds in known if bounds is not None)
+        shares = []
+        for index, ((reader, past_damage), bounds) in enumerate(zip(readers, known, strict=True)):
+            if bounds is None:  # The journal began later or dropped the epoch, or has not reached it yet.
+                at = next if max(reader.epochs(), default=-1) > epoch else first
+                bounds = Bounds(at, at, at - 1)
+            shares.append(Share(members[index], bounds, past_damage, later[index]))
+            began = _epoch_start(reader, epoch, bounds)
+            if began is not None:
+                before = later[index]
+                later[index] = began if before is None else min(began, before)
+        extents.append(Extent(stream, epoch, wrap, first, next, tuple(shares)))
+    extents.reverse()
+    return extents
 
 
 def plan_ranges(extents: Sequence[Extent], rows_per_partition: int) -> Iterator[ComparisonRange]:
@@ -150,7 +165,7 @@ class _ExtentCoverage:
         return iter(reader.held(self._extent.epoch, first, last)) if first <= last else iter(())
 
 
-def _epoch_start(reader: Any, epoch: int, bounds: Bounds) -> int | None:
+def _epoch_start(reader: Reader, epoch: int, bounds: Bounds) -> int | None:
     """Return the receive time of the first record of an epoch; ``None`` if there is none."""
     if bounds.first >= bounds.next:
         return None
