@@ -163,16 +163,7 @@ class TreeMembership:
         """Attach a stream to a parent, or make this node the root, as the outcome of ``search``."""
         core, key = self._context, stream.key
         old, old_root = stream.parent, stream.root
-        stream.transition(StreamInput.ROOTED if parent is None else StreamInput.FOUND)
-        stream.parent, stream.root = parent, root
-        stream.restart_uid = stream.own_restart_uid = None
-        stream.attempts = 0
-        stream.generation += 1
-        stream.next_hint_probe_at, stream.busy_probes = float("inf"), 0
-        regrows = parent is None and search.must_beat is not None
-        stream.regrowth_until = now + REGROWTH_PERIOD if regrows else float("-inf")
-        if search.must_beat is not None:
-            stream.known_restart_uids.append(search.sent_uid)
+        self._set_parent(stream, parent, root, search, now)
         if old is not None and old is not parent:
             # Sent first, since the old parent may learn next that it is below this node.
             core.send(old, Unsubscribe(key))
@@ -197,6 +188,20 @@ class TreeMembership:
             self.on_became_root(stream, now)
         self.on_attached(stream, None if parent is None or search.origin is not None else search.last_seen, now)
         self.prune(stream)
+
+    def _set_parent(
+        self, stream: Stream, parent: Neighbour | None, root: float, search: PendingRequest, now: float
+    ) -> None:
+        stream.transition(StreamInput.ROOTED if parent is None else StreamInput.FOUND)
+        stream.parent, stream.root = parent, root
+        stream.restart_uid = stream.own_restart_uid = None
+        stream.attempts = 0
+        stream.generation += 1
+        stream.next_hint_probe_at, stream.busy_probes = float("inf"), 0
+        regrows = parent is None and search.must_beat is not None
+        stream.regrowth_until = now + REGROWTH_PERIOD if regrows else float("-inf")
+        if search.must_beat is not None:
+            stream.known_restart_uids.append(search.sent_uid)
 
     def _answer_waiting(self, stream: Stream) -> None:
         """Answer the other requests for the same stream."""
