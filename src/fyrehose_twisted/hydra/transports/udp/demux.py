@@ -114,10 +114,13 @@ class SessionDemux:
                 self.schedule(session)
                 if session.opened and not opened:
                     self._session_opened(session, now)
-            return
-        if kind not in (INIT, OPEN, RESET):
+        elif kind in (INIT, OPEN, RESET):
+            self._receive_signed(kind, datagram, address, now)
+        else:
             self.counters["malformed"] += 1
-            return
+
+    def _receive_signed(self, kind: int, datagram: bytes, address: Address, now: float) -> None:
+        """Handle a datagram outside of sessions, which proves knowledge of the shared key."""
         body = verify(datagram, self.keys.shared_key)
         if body is None:
             self.counters["unproved"] += 1
