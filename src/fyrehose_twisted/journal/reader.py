@@ -15,7 +15,7 @@ from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import Damage, JournalError, JournalReplaced
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.segment import Projection, Segment
-from fyrehose_twisted.journal.format.segment_header import OPEN_SUFFIX, segment_name
+from fyrehose_twisted.journal.format.segment_header import OPEN_SUFFIX, SegmentHeader, segment_name
 from fyrehose_twisted.journal.format.watermark import POSITION_BYTES, POSITION_NAME, DurablePosition, read_position
 from fyrehose_twisted.journal.segment_loader import (
     OTHER_JOURNAL,
@@ -209,19 +209,13 @@ class JournalReader(Tabular):
         position = written
         segments, bad = self._open(suffixes, found, position)
         header = agreed_header(segments.values(), self.directory)
-        catalog = self._catalog
         if header is not None and position is not None and position.tag != header.tag:
             damages.append(Damage(POSITION_NAME, 0, POSITION_BYTES, OTHER_JOURNAL))
             position = None
             segments, bad = self._open(suffixes, found, position)
         if header is not None:
-            if catalog.stream and header.tag != catalog.tag:
-                raise JournalReplaced(self.directory, catalog.tag, header.tag)
-            catalog.stream, catalog.wrap, catalog.tag = header.stream, header.wrap, header.tag
-        for number, segment in catalog.segments.items():
-            if segments.get(number) is not segment:  # Another file may have the same name.
-                catalog.release(segment.name)
-                self._ends.pop(number, None)
+            self._identify(header)
+        self._release_replaced(segments)
         damages += bad
         if position is None and max(suffixes) not in segments and suffixes[max(suffixes)] == OPEN_SUFFIX:
             damages.append(Damage(segment_name(max(suffixes), OPEN_SUFFIX), 0, 0, UNKNOWN_EXTENT))
@@ -232,6 +226,7 @@ class JournalReader(Tabular):
                 is_last = position is not None and position.segment == number
                 damages += self._read_appended(segment, position if is_last else None)
             damages += segment.damages
+        catalog = self._catalog
         catalog.segments = segments
         catalog.published_watermarks = {} if position is None else dict(position.watermarks)
         catalog.rebuild()
@@ -241,6 +236,20 @@ class JournalReader(Tabular):
             return False  # Retention may have removed them, and has published that by now.
         self._durable_position, self._suffixes, self.damages = written, suffixes, damages + lost
         return True
+
+    def _identify(self, header: SegmentHeader) -> None:
+        """Take the properties of the journal from a header, or check that it is the same journal."""
+        catalog = self._catalog
+        if catalog.stream and header.tag != catalog.tag:
+            raise JournalReplaced(self.directory, catalog.tag, header.tag)
+        catalog.stream, catalog.wrap, catalog.tag = header.stream, header.wrap, header.tag
+
+    def _release_replaced(self, segments: dict[int, Segment]) -> None:
+        """Close the files of known segments that are not among ``segments``."""
+        for number, segment in self._catalog.segments.items():
+            if segments.get(number) is not segment:  # Another file may have the same name.
+                self._catalog.release(segment.name)
+                self._ends.pop(number, None)
 
     def _open(
         self, suffixes: dict[int, str], found: dict[str, Segment], durable_position: DurablePosition | None
