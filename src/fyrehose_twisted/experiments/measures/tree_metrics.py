@@ -30,13 +30,14 @@ Others: ``messages`` (sent) and ``simulated`` (seconds).
 from __future__ import annotations
 
 from bisect import bisect
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, nan
 from typing import TYPE_CHECKING
 
-from fyrehose_twisted.experiments.measures.trees import find_streams, trace_to_roots
+from fyrehose_twisted.experiments.measures.averages import mean, quantile
+from fyrehose_twisted.experiments.measures.tree_shapes import TreeShapes
 from fyrehose_twisted.freenet.events import (
     Event,
     PacketPublished,
@@ -244,7 +245,10 @@ class TreeMetrics:
         :param subscribers: running subscribers of each key.
         """
         self._accumulate_membership()
-        found = _tree_metrics(self._network, subscribers)
+        shapes = TreeShapes(self._network)
+        for key, nodes in subscribers.items():
+            shapes.add(key, nodes)
+        found = shapes.metrics()
         found |= self._subscription_metrics()
         found |= self._packet_metrics()
         found |= self._repair_metrics()
@@ -257,11 +261,11 @@ class TreeMetrics:
         counts = self._node_counts()
         return {
             "subscribe_success": len(self._hops) / tries if tries else nan,
-            "subscribe_hops": _mean(self._hops),
-            "subscribe_requests_first": _mean([cost[0] for cost in self._first_costs]),
-            "subscribe_requests_later": _mean([cost[0] for cost in self._later_costs]),
-            "subscribe_messages_first": _mean([cost[1] for cost in self._first_costs]),
-            "subscribe_messages_later": _mean([cost[1] for cost in self._later_costs]),
+            "subscribe_hops": mean(self._hops),
+            "subscribe_requests_first": mean([cost[0] for cost in self._first_costs]),
+            "subscribe_requests_later": mean([cost[0] for cost in self._later_costs]),
+            "subscribe_messages_first": mean([cost[1] for cost in self._first_costs]),
+            "subscribe_messages_later": mean([cost[1] for cost in self._later_costs]),
             "overload_rate": counts["overloads"] / counts["requests"] if counts["requests"] else nan,
         }
 
@@ -279,8 +283,8 @@ class TreeMetrics:
         return {
             "delivery_ratio": got / due if due else nan,
             "duplicates": counts["data_same"] / len(latencies) if latencies else nan,
-            "latency_p50": _quantile(latencies, 0.5),
-            "latency_p99": _quantile(latencies, 0.99),
+            "latency_p50": quantile(latencies, 0.5),
+            "latency_p99": quantile(latencies, 0.99),
             "lost_in_repair": float(lost) if self._faulted else nan,
         }
 
@@ -289,8 +293,8 @@ class TreeMetrics:
         repairs, orphans = sorted(self._repair_times), self._lost_parents
         hours = self._member_seconds / 3_600.0
         return {
-            "repair_time_p50": _quantile(repairs, 0.5),
-            "repair_time_p99": _quantile(repairs, 0.99),
+            "repair_time_p50": quantile(repairs, 0.5),
+            "repair_time_p99": quantile(repairs, 0.99),
             "repair_requests": self._network.sent_by_type[ResubscribeRequest] / orphans if orphans else nan,
             "repair_restarted": counts["restarted_sent"] / orphans if orphans else nan,
             "restarts_per_stream_hour": (orphans + counts["volunteered"]) / hours if hours else nan,
@@ -302,89 +306,3 @@ class TreeMetrics:
             for name in ("overloads", "requests", "data_same", "restarted_sent", "volunteered"):
                 total[name] += node.counters[name]
         return total
-
-
-def _tree_metrics(network: SimulatedNetwork, wanted: Mapping[bytes, Sequence[int]]) -> dict[str, float]:
-    roots: list[int] = []
-    reached = members = cycles = subscribers = 0
-    depths: list[int] = []
-    stretches: list[float] = []
-    stress: Counter[tuple[int, int]] = Counter()
-    fan_outs: list[int] = []
-    for key, nodes in wanted.items():
-        streams = find_streams(network, key)
-        tree = {number: None if one.parent is None else one.parent.node for number, one in streams.items()}
-        tops, heights, cyclic = trace_to_roots(tree)
-        members += len(tree)
-        cycles += len(cyclic)
-        subscribers += len(nodes)
-        if nodes:
-            # A node that is searching for a parent is not counted in any tree.
-            sizes = Counter(tops[node] for node in nodes if node in tops and streams[tops[node]].is_root)
-            roots.append(sum(one.is_root for one in streams.values()))
-            reached += max(sizes.values(), default=0)
-        depths += [heights[node] for node in nodes if node in heights]
-        stretches += _path_stretches(network, nodes, tops, heights)
-        for number, parent in tree.items():
-            if parent is not None:
-                stress[min(number, parent), max(number, parent)] += 1
-        # Counted from parents, since nodes also remember subscribers whose links are down.
-        fan_outs += Counter(parent for parent in tree.values() if parent is not None).values()
-    per_node = [len(node.streams) for node in network.nodes.values() if node.streams]
-    return {
-        "keys": float(len(wanted)),
-        "subscribers": float(subscribers),
-        "members": float(members),
-        "members_per_subscriber": members / subscribers if subscribers else nan,
-        "roots_per_key": _mean(roots),
-        "reach": reached / subscribers if subscribers else nan,
-        "depth_mean": _mean(depths),
-        "depth_max": float(max(depths)) if depths else nan,
-        "stretch": _mean(stretches),
-        "link_stress_mean": _mean(list(stress.values())),
-        "link_stress_max": float(max(stress.values())) if stress else nan,
-        "fan_out_mean": _mean(fan_outs),
-        "fan_out_max": float(max(fan_outs)) if fan_outs else nan,
-        "streams_per_node_mean": _mean(per_node),
-        "streams_per_node_max": float(max(per_node)) if per_node else nan,
-        "cycles": float(cycles),
-    }
-
-
-def _path_stretches(
-    network: SimulatedNetwork, nodes: Iterable[int], tops: Mapping[int, int], heights: Mapping[int, int]
-) -> list[float]:
-    by_root: dict[int, list[int]] = {}
-    for node in nodes:
-        if heights.get(node, 0) > 0:
-            by_root.setdefault(tops[node], []).append(node)
-    found: list[float] = []
-    for root, below in by_root.items():
-        shortest = _distances(network, root, set(below))
-        found += [heights[node] / shortest[node] for node in below if node in shortest]
-    return found
-
-
-def _distances(network: SimulatedNetwork, start: int, wanted: set[int]) -> dict[int, int]:
-    """Return the lengths of the shortest paths from one node to others."""
-    known = {start: 0}
-    queue = deque([start])
-    remaining = len(wanted)
-    while queue and remaining:
-        node = queue.popleft()
-        length = known[node] + 1
-        for other in network.linked_nodes(node):
-            if other not in known:
-                known[other] = length
-                queue.append(other)
-                remaining -= other in wanted
-    return known
-
-
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers) if numbers else nan
-
-
-def _quantile(numbers: Sequence[float], share: float) -> float:
-    """Return a quantile of numbers in ascending order."""
-    return numbers[min(len(numbers) - 1, int(share * len(numbers)))] if numbers else nan

@@ -130,10 +130,7 @@ def load_sweep_data(
         such = f" with {' and '.join(where)}" if where else ""
         raise ConfigurationError(f"{results.directory} has no network{such} yet")
     if axis:
-        _require_known(axis, DEFAULTS, "setting")
-        known = {name for part in manifest["grids"] for name, values in part["axes"].items() if len(values) > 1}
-        if axis not in known:
-            raise ConfigurationError(f"{axis} has one value only; these have several: {', '.join(sorted(known))}")
+        _require_varied(axis, manifest["grids"])
     parts = []
     for grid in manifest["grids"]:
         grid_rows = [row for row in rows if row["grid"] == grid["name"]]
@@ -150,6 +147,13 @@ def load_sweep_data(
         Counter(row[VIOLATION] for row in rows if row[VIOLATION] is not None),
         sum(row["took"] or 0.0 for row in rows),
     )
+
+
+def _require_varied(axis: str, grids: Sequence[Mapping[str, Any]]) -> None:
+    _require_known(axis, DEFAULTS, "setting")
+    known = {name for part in grids for name, values in part["axes"].items() if len(values) > 1}
+    if axis not in known:
+        raise ConfigurationError(f"{axis} has one value only; these have several: {', '.join(sorted(known))}")
 
 
 def format_value(value: Value) -> str:
