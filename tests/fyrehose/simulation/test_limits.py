@@ -14,7 +14,8 @@ from fyrehose_twisted import repeats
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, OutboxConfig, RepairConfig, Start
 from fyrehose_twisted.fyrehose.node import drop_log
 from fyrehose_twisted.fyrehose.node.backbone import push_backlog, request_routing, retransmit_buffer
-from fyrehose_twisted.fyrehose.node.client import client, keepalive, reorder_buffer, repair, repair_responder
+from fyrehose_twisted.fyrehose.node.client import keepalive, reorder_buffer, repair, repair_responder
+from fyrehose_twisted.fyrehose.node.client.publishing import session
 from fyrehose_twisted.fyrehose.node.client.reorder_buffer import ReorderBuffer
 from fyrehose_twisted.fyrehose.node.client.repair_responder import RepairResponder
 from fyrehose_twisted.fyrehose.simulation.invariants import memory
@@ -34,7 +35,7 @@ SMALL: dict[str, tuple[ModuleType, int]] = {
     "MAX_RANGES_WAITING": (memory, 8),
     "MAX_REMEMBERED_RANGES": (repair, 4),
     "MAX_SEARCHES": (request_routing, 8),
-    "MAX_UNSETTLED": (client, 2),
+    "MAX_UNSETTLED": (session, 2),
     "MAX_SEARCHES_EACH": (request_routing, 5),
     "ONE_MESSAGE": (memory, 20_300),
     "QUEUE_BYTES": (repair_responder, 25_000),

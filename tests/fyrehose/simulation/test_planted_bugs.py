@@ -10,6 +10,7 @@ import pytest
 from suite.planted import Bug, Patch, check_seed, each, search
 
 from fyrehose_twisted.datagrams import Batch
+from fyrehose_twisted.fyrehose.events import Messages
 from fyrehose_twisted.fyrehose.node.backbone import client_table, request_routing, sequencer
 from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
 from fyrehose_twisted.fyrehose.node.backbone.client_table import ClientTable
@@ -17,9 +18,10 @@ from fyrehose_twisted.fyrehose.node.backbone.repair_dispatch import RepairDispat
 from fyrehose_twisted.fyrehose.node.backbone.request_routing import RepairRouter, RequestRoute
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import Sequencer
 from fyrehose_twisted.fyrehose.node.client import repair_responder, start_position, stream_head
-from fyrehose_twisted.fyrehose.node.client.client import Client
+from fyrehose_twisted.fyrehose.node.client.deduplication import Deduplicator
 from fyrehose_twisted.fyrehose.node.client.memory_store import MemoryStore
 from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import SendQueue
+from fyrehose_twisted.fyrehose.node.client.publishing.session import PublishingSession
 from fyrehose_twisted.fyrehose.node.client.reorder_buffer import ArrivalOutcome, MessageRun, ReorderBuffer
 from fyrehose_twisted.fyrehose.node.client.repair import RepairScheduler
 from fyrehose_twisted.fyrehose.node.client.repair_responder import RepairResponder
@@ -107,12 +109,14 @@ def alters_what_it_repairs(patch: Patch) -> None:
 
 
 def swallows_a_message(patch: Patch) -> None:
-    original, calls = Client._deliver_run, count(1)
+    original, calls = Deduplicator.deliverable, count(1)
 
-    def deliver_run(self: Any, run: Any) -> None:
-        original(self, MessageRun(run.first + 1, run.messages[1:], run.times[1:]) if next(calls) % 500 == 0 else run)
+    def deliverable(self: Any, run: Any) -> Messages:
+        if next(calls) % 500 == 0:
+            run = MessageRun(run.first + 1, run.messages[1:], run.times[1:])
+        return original(self, run)
 
-    patch.setattr(Client, "_deliver_run", deliver_run)
+    patch.setattr(Deduplicator, "deliverable", deliverable)
 
 
 def hands_over_again(patch: Patch) -> None:
@@ -289,11 +293,11 @@ def takes_hearsay_for_the_backbone(patch: Patch) -> None:
 
 def numbers_again_what_has_a_number(patch: Patch) -> None:
     patch.setattr(RepairDispatcher, "redeliver", lambda self, data, peer: False)
-    patch.setattr(Client, "_await_lowest_number", lambda self, ticket, ahead: False)
+    patch.setattr(PublishingSession, "_await_lowest_number", lambda self, ticket, ahead: False)
 
 
 def tells_the_first_number_that_comes(patch: Patch) -> None:
-    patch.setattr(Client, "_await_lowest_number", lambda self, ticket, ahead: False)
+    patch.setattr(PublishingSession, "_await_lowest_number", lambda self, ticket, ahead: False)
 
 
 def trusts_the_length(patch: Patch) -> None:

@@ -9,6 +9,22 @@ from fyrehose_twisted.fyrehose.wire.codec import decode
 from fyrehose_twisted.fyrehose.wire.packets import Packet
 
 
+class NodeOutput:
+    """Effects and events of a node since it was last drained."""
+
+    __slots__ = ("effects", "events")
+
+    def __init__(self) -> None:
+        self.effects: list[Send] = []
+        self.events: list[object] = []
+
+    def take(self) -> tuple[list[Send], list[object]]:
+        """Remove and return all effects and events."""
+        effects, self.effects = self.effects, []
+        events, self.events = self.events, []
+        return effects, events
+
+
 class DatagramNode:
     """Node that decodes datagrams and counts those that it drops.
 
@@ -17,8 +33,7 @@ class DatagramNode:
 
     def __init__(self) -> None:
         self.drops = DropLog()
-        self._effects: list[Send] = []
-        self._events: list[object] = []
+        self._output = NodeOutput()
 
     def receive(self, packet: Packet, peer: Address, now: float) -> None:
         """Handle a packet from ``peer``."""
@@ -35,4 +50,4 @@ class DatagramNode:
     def _drop(self, reason: str, peer: Address, detail: str, now: float) -> None:
         event = self.drops.record(reason, peer, detail, now)
         if event is not None:
-            self._events.append(event)
+            self._output.events.append(event)

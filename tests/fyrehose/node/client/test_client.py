@@ -1189,7 +1189,7 @@ class TestPause:
             bench.run(12)  # The one between them is given up.
             bench.client.resume(bench.now)
             bench.drain()
-        told = [event for event in bench.client._pending_deliveries if isinstance(event, MessagesDelivered)]
+        told = [event for event in bench.client._delivery_queue._pending if isinstance(event, MessagesDelivered)]
         waiting = [message for event in told for message in event.messages]
         assert sum(len(message.payload) + MESSAGE_OVERHEAD for message in waiting) <= 10_000
         assert bench.sequences == sorted(set(bench.sequences))

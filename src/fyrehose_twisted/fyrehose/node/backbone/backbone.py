@@ -115,7 +115,7 @@ class Backbone(DatagramNode):
         self._watchers_outdated = False
         self._watchers_due_at = now
         self._persisted_checkpoint = self.sequencer.checkpoint
-        self._events += [
+        self._output.events += [
             ClientJoined(client, was_known=True) for client in self._client_table.restore(known_clients, now)
         ]
         if self.sequencer.remaining == 0:
@@ -204,7 +204,7 @@ class Backbone(DatagramNode):
             return
         joined = self._client_table.renew(keepalive, address, peer, now, last=self.sequencer.last)
         if joined is not None:
-            self._events.append(ClientJoined(joined))
+            self._output.events.append(ClientJoined(joined))
         if client := self._client_table.get(address):
             client.traffic.subscribe(self.counters, not client.flags & Flags.NOSUBSCRIBE)
         if keepalive.flags & Flags.EXTENSIONS:
@@ -294,8 +294,7 @@ class Backbone(DatagramNode):
             self._watchers_due_at = self._now + STATUS_INTERVAL * len(self._client_table.watchers)
             self.repair_dispatcher.notify_watchers(self._last_announced)
         self._flush_replies()
-        effects, self._effects = self._effects, []
-        events, self._events = self._events, []
+        effects, events = self._output.take()
         mark = self.sequencer.checkpoint
         changes = self._client_table.take_changes()
         persist = None if mark == self._persisted_checkpoint and not changes else mark._replace(clients=changes)
@@ -352,11 +351,11 @@ class Backbone(DatagramNode):
         counters.published_bytes += data_bytes
         counters.delivered += count * len(subscribers)
         counters.delivered_bytes += data_bytes * len(subscribers)
-        last = self._effects[-1] if self._effects else None
+        last = self._output.effects[-1] if self._output.effects else None
         if last is not None and last.peers is subscribers and isinstance(last.datagrams, list):
             last.datagrams.append(datagrams)
         elif subscribers:
-            self._effects.append(Send([datagrams], subscribers))
+            self._output.effects.append(Send([datagrams], subscribers))
 
     def _confirm(self, datagrams: Datagram | Burst, peer: Address) -> None:
         if not self._client_table.subscribes(peer):
@@ -366,11 +365,11 @@ class Backbone(DatagramNode):
         """Send the replies to neighbouring REQUESTs, grouped by client."""
         replies = self.repair_dispatcher.take_replies()
         if replies:
-            self._effects += [Send(datagrams, (peer,)) for peer, datagrams in replies.items()]
+            self._output.effects += [Send(datagrams, (peer,)) for peer, datagrams in replies.items()]
 
     def _send(self, datagrams: Datagram | Burst, peer: Address) -> None:
         self._flush_replies()
-        self._effects.append(Send([datagrams], (peer,)))
+        self._output.effects.append(Send([datagrams], (peer,)))
 
     def _refusal_reason(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> str | None:
         if self._is_own(address):
@@ -381,7 +380,7 @@ class Backbone(DatagramNode):
         for client in self._client_table.expire(now):
             self._request_budgets.forget(client.address)
             self.repair_dispatcher.forget(client.address)
-            self._events.append(ClientExpired(client))
+            self._output.events.append(ClientExpired(client))
 
     def _end_settling(self, now: float) -> None:
         """Number the waiting PUSHes, unless the only queried client holds messages of the stream."""
@@ -390,20 +389,20 @@ class Backbone(DatagramNode):
             self._refuse_stream(*claim)
             return
         if claim is not None:
-            self._events.append(StreamClaimRejected(*claim, others))
+            self._output.events.append(StreamClaimRejected(*claim, others))
         self.state = BackboneState.SERVING
         for push, peer in self._push_backlog.release():
             self._publish(push, peer, now)
 
     def _refuse_stream(self, peer: Address, sequence: int) -> None:
         self.state = BackboneState.REFUSING
-        self._events.append(ExistingStreamDetected(peer, sequence))
+        self._output.events.append(ExistingStreamDetected(peer, sequence))
         self.drops.counts["not_numbering"] += len(self._push_backlog.release())
         self._push_backlog.forget()
 
     def _exhaust(self) -> None:
         self.state = BackboneState.EXHAUSTED
-        self._events.append(NumbersExhausted())
+        self._output.events.append(NumbersExhausted())
 
 
 def _resolve_address(address: Address, peer: Address) -> Address:

@@ -2,60 +2,45 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from enum import Enum
-from math import inf
 from random import Random
 
 from zope.interface import implementer
 
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Burst, Datagram, Send
-from fyrehose_twisted.errors import ConfigurationError, PublishQueueFull
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.events import (
     ClientCounters,
-    ClientFailed,
     Connected,
     Disconnected,
     JournalsSynced,
     KeepaliveAcked,
-    MessagesDelivered,
-    MessagesExpired,
-    MessagesLost,
-    MessagesPublished,
 )
 from fyrehose_twisted.fyrehose.node.base import DatagramNode
 from fyrehose_twisted.fyrehose.node.client.deduplication import Deduplicator
-from fyrehose_twisted.fyrehose.node.client.duplicate_numbers import UnconfirmedNumbers
+from fyrehose_twisted.fyrehose.node.client.delivery_queue import DeliveryQueue
 from fyrehose_twisted.fyrehose.node.client.keepalive import KeepaliveSession
 from fyrehose_twisted.fyrehose.node.client.memory_store import MemoryStore
-from fyrehose_twisted.fyrehose.node.client.publishing.durability import DurabilityExpired, DurabilityTracker
-from fyrehose_twisted.fyrehose.node.client.publishing.linger import LingerState
 from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import SendQueue
-from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MessageRun, ReorderBuffer
+from fyrehose_twisted.fyrehose.node.client.publishing.session import PublishingSession
+from fyrehose_twisted.fyrehose.node.client.reorder_buffer import ReorderBuffer
 from fyrehose_twisted.fyrehose.node.client.repair_responder import RepairResponder
 from fyrehose_twisted.fyrehose.node.client.subscription import Subscription
 from fyrehose_twisted.fyrehose.wire.codec import encode
-from fyrehose_twisted.fyrehose.wire.envelope import envelope_runs
 from fyrehose_twisted.fyrehose.wire.packets import (
-    MAX_HOLDINGS,
     Asked,
     Deliver,
-    Dialect,
     Forward,
     KeepaliveAck,
     Packet,
     Request,
     Status,
 )
-from fyrehose_twisted.fyrehose.wire.run_codec import encode_pushes, split_delivers
+from fyrehose_twisted.fyrehose.wire.run_codec import split_delivers
 from fyrehose_twisted.interfaces import IDatagramNode, IMessageStore, Outputs
 from fyrehose_twisted.repeats import RepeatDetector
-
-MAX_UNSETTLED = 65_536
-"""Maximum number of retransmitted messages that wait until their lowest number is certain."""
 
 
 class ClientState(Enum):
@@ -102,11 +87,10 @@ class Client(DatagramNode):
             MemoryStore(config.history_bytes if config.journal else 0) if store is None else store
         )
         self.repair_responder = RepairResponder(self._store)
-        self.durability = DurabilityTracker()
-        self._linger = LingerState()
-        self._linger_until_ticket: float = inf
-        self._unconfirmed_numbers = UnconfirmedNumbers()
-        self._extensions_supported = False
+        publishing = self._publishing = PublishingSession(
+            backbone, config, self.keepalive, self.send_queue, self.counters, self._output
+        )
+        self.durability, self.unconfirmed_numbers = publishing.durability, publishing.unconfirmed_numbers
         self._subscription: Subscription | None = None
         if config.subscribe:
             self._subscription = Subscription(
@@ -117,16 +101,12 @@ class Client(DatagramNode):
                 self.drops,
                 rng,
                 now,
-                on_new_messages=self._messages_seen,
+                on_new_messages=publishing.messages_seen,
             )
         self._deduplicator = Deduplicator(self.send_queue, self.counters, raw=config.raw)
-        self._pending_deliveries: deque[MessagesLost | MessagesDelivered] = deque()
-        self._paused = False
-        self._failure_taken = False
+        self._delivery_queue = DeliveryQueue(self._deduplicator, self.counters)
         self._repair_datagrams: dict[Sequence[Address], list[Datagram | Burst]] = {}
         self._has_left = False
-        self._failure: ClientFailed | None = None
-        self._push_due_at: float | None = None
         self._now = now
 
     @property
@@ -175,7 +155,7 @@ class Client(DatagramNode):
 
         A client that answers FORWARDs is needed for a while after it published messages that no journal was to keep.
         """
-        return self._linger.quiet_at if self._answers_forwards and self.keepalive.connected else 0.0
+        return self._publishing.linger.quiet_at if self._answers_forwards and self.keepalive.connected else 0.0
 
     # Commands
 
@@ -191,34 +171,23 @@ class Client(DatagramNode):
 
     def publish_many(self, payloads: Sequence[bytes], now: float, *, kept: int = 0) -> range:
         """Queue at least one message, all or none, and return their tickets. Raises the errors of :meth:`publish`."""
-        if kept:
-            self._check_durability(kept, len(payloads))
-        tickets = self.send_queue.add(payloads, now)
-        if kept:
-            until = now + self.config.outbox.timeout
-            self.durability.require(tickets, kept, until)
-            self.keepalive.watch_journals(now, until)
-        if self._push_due_at is None:
-            self._push(now)
-            # Messages published before the next tick leave together, in bursts.
-            self._push_due_at = now
-        return tickets
+        return self._publishing.publish_many(payloads, now, kept=kept)
 
     def pause(self) -> None:
         """Stop delivering until :meth:`resume`. Messages that exceed the buffer are requested again later."""
-        self._paused = True
+        self._delivery_queue.paused = True
         if self._subscription is not None:
             self._subscription.paused = True
 
     def resume(self, now: float) -> None:
         """Deliver messages again."""
-        self._paused = False
+        self._delivery_queue.paused = False
         self._now = now
         self._resume_delivery()
 
     def prepare_to_leave(self) -> None:
         """Ignore messages published from now on in :attr:`may_leave_at`."""
-        self._linger_until_ticket = self.send_queue.next_ticket
+        self._publishing.prepare_to_leave()
 
     def leave(self, now: float) -> None:
         """Send a last KEEPALIVE that ends the subscription, if the dialect has flags. No KEEPALIVE follows."""
@@ -249,9 +218,7 @@ class Client(DatagramNode):
                     first, data = sequence, more
         self._run_received(first, data, now)
         self._advance(now)
-        if len(self.send_queue):
-            # Loss detection and the window depend on all that was received, so they are left to the next tick.
-            self._push_due_at = now
+        self._publishing.schedule_push(now)
 
     def receive(self, packet: Packet, peer: Address, now: float) -> None:
         """Handle a packet from ``peer``."""
@@ -280,20 +247,20 @@ class Client(DatagramNode):
         if round_trip is None:
             self._drop("stray_ack", peer, "KEEPALIVE-ACK that answers none of ours", now)
             return
-        self._events.append(KeepaliveAcked(round_trip))
+        self._output.events.append(KeepaliveAcked(round_trip))
         if not self.keepalive.connected:
             self.keepalive.connected = True
             if self._subscription is not None:
                 self._subscription.connected(now)
-            self._events.append(Connected())
+            self._output.events.append(Connected())
 
     def extension_received(self, extension: Status | Asked, now: float) -> None:
         """Handle a STATUS or ASKED of the backbone."""
-        self._extensions_supported = True
-        if isinstance(extension, Status) and self.config.watch:
-            self._events.append(JournalsSynced(extension.holdings))
-        if isinstance(extension, Status) and len(self.durability):
-            self._report_published(self.durability.holdings_received(extension.holdings))
+        self.keepalive.extensions_supported = True
+        if isinstance(extension, Status):
+            if self.config.watch:
+                self._output.events.append(JournalsSynced(extension.holdings))
+            self._publishing.journals_synced(extension.holdings)
         subscription = self._subscription
         if subscription is None or subscription.failure is not None:
             return
@@ -314,7 +281,7 @@ class Client(DatagramNode):
             if refusal is not None:
                 self.drops.counts[refusal] += 1
             if refusal != "forward_not_held":
-                self._linger.answered(now)
+                self._publishing.linger.answered(now)
             for send in self.repair_responder.take_due(now):
                 self._repair_datagrams.setdefault(send.peers, []).extend(send.datagrams)
 
@@ -333,7 +300,7 @@ class Client(DatagramNode):
         live, subscription = peer == self.backbone, self._subscription
         if subscription is None:
             if live:
-                self._messages_seen(sequence, (data,), now)
+                self._publishing.messages_seen(sequence, (data,), now)
             else:
                 self._drop("unasked_repair", peer, f"DELIVER {sequence} that was not asked for", now)
         elif subscription.failure is not None:
@@ -354,25 +321,15 @@ class Client(DatagramNode):
         if now >= self.keepalive.due_at and not self._has_left:
             self._send(self.keepalive.next_keepalive(now))
         if self.keepalive.connected and self.keepalive.timed_out(now):
-            self.keepalive.connected = False
-            self._extensions_supported = False
-            self._events.append(Disconnected())
+            self.keepalive.disconnect()
+            self._output.events.append(Disconnected())
         if self._subscription is not None:
             self._subscription.stream_head.tick(now)
         answers = self.repair_responder.take_due(now)
         if answers:
-            self._linger.answered(now)
-            self._effects.extend(answers)
-        expired = self.send_queue.take_expired(now)
-        if expired:
-            self.counters.publish_failed += len(expired)
-            self.durability.failed(expired)
-            self._events.append(MessagesExpired(expired))
-        unkept = self.durability.take_expired(now) if len(self.durability) else []
-        if unkept:
-            self.counters.unkept += len(unkept)
-            self._linger.published(now)
-            self._events.append(DurabilityExpired(unkept))
+            self._publishing.linger.answered(now)
+            self._output.effects.extend(answers)
+        self._publishing.expire(now)
         # Time-dependent decisions are made here only, so that they do not depend on the boundaries of batches.
         if self.keepalive.connected:
             if self._subscription is not None:
@@ -380,18 +337,14 @@ class Client(DatagramNode):
             # After the subscription: messages received while it joined may have been round trip samples.
             self.send_queue.detect_timeouts(now)
         self._advance(now)
-        self._push_due_at = None
-        self.send_queue.detect_losses()
-        self._push(now)
+        self._publishing.tick(now)
 
     def next_deadline(self) -> float | None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
         deadlines = [
-            self._push_due_at,
             None if self._has_left else self.keepalive.due_at,
             self.repair_responder.next_deadline(self._now),
-            self.send_queue.next_expiry(),
-            self.durability.next_deadline(),
+            self._publishing.next_deadline(),
         ]
         if self.keepalive.connected:
             deadlines += [self.keepalive.times_out_at, self.send_queue.next_timeout()]
@@ -404,17 +357,13 @@ class Client(DatagramNode):
         self._resume_delivery()
         if self._repair_datagrams:
             # A client that misses one message mostly misses more, so its repairs are sent together.
-            self._effects += [Send(repairs, peers) for peers, repairs in self._repair_datagrams.items()]
+            self._output.effects += [Send(repairs, peers) for peers, repairs in self._repair_datagrams.items()]
             self._repair_datagrams = {}
-        effects, self._effects = self._effects, []
-        events, self._events = self._events, []
-        if self._pending_deliveries and not self._paused:
-            # One at a time, because the application may pause upon each delivery.
-            events.append(self._pending_deliveries.popleft())
-        elif self._failure is not None:
-            # After earlier deliveries, because the application stops upon it; but a pause does not delay it.
-            events.append(self._failure)
-            self._failure = None
+        effects, events = self._output.take()
+        # One at a time, because the application may pause upon each delivery.
+        delivery = self._delivery_queue.take()
+        if delivery is not None:
+            events.append(delivery)
         return Outputs(None, effects, events)
 
     @property
@@ -423,71 +372,10 @@ class Client(DatagramNode):
 
     # Delivery
 
-    def _messages_seen(self, first: int, messages: Sequence[bytes], now: float) -> None:
-        if not len(self.send_queue) and not len(self._unconfirmed_numbers):
-            return
-        found: list[tuple[int, int]] = []
-        if self.config.outbox.raw:
-            for sequence, data in enumerate(messages, first):
-                ticket = self.send_queue.acknowledge_raw(data, now)
-                if ticket is not None:
-                    found.append((ticket, sequence))
-        else:
-            for envelope, count in envelope_runs(messages):
-                if envelope is not None and envelope.publisher == self.send_queue.publisher:
-                    counter, ahead = envelope.counter, first - envelope.counter
-                    self._unconfirmed_numbers.lower(range(counter, counter + count), ahead)
-                    tickets = self.send_queue.acknowledge(range(counter, counter + count), now)
-                    found += [
-                        (ticket, ticket + ahead) for ticket in tickets if not self._await_lowest_number(ticket, ahead)
-                    ]
-                first += count
-        self._numbers_assigned(found)
-
-    def _await_lowest_number(self, ticket: int, offset: int) -> bool:
-        """Hold back the number of a retransmitted message while a lower one is possible. Return whether it is held."""
-        stream = self._reorder_buffer
-        if (
-            stream is None
-            or not self.send_queue.was_retransmitted(ticket)
-            or len(self._unconfirmed_numbers) >= MAX_UNSETTLED
-        ):
-            return False
-        self._unconfirmed_numbers.add(ticket, ticket + offset)
-        return True
-
-    def _numbers_assigned(self, found: list[tuple[int, int]]) -> None:
-        """Handle messages whose numbers are certain."""
-        if not found:
-            return
-        self.counters.published += len(found)
-        if any(ticket < self._linger_until_ticket and ticket not in self.durability for ticket, _ in found):
-            self._linger.published(self._now)
-        self._report_published(self.durability.published(found))
-
-    def _report_published(self, published: list[tuple[int, int]]) -> None:
-        if not published:
-            return
-        last = self._events[-1] if self._events else None
-        if isinstance(last, MessagesPublished):
-            last.messages.extend(published)
-        else:
-            self._events.append(MessagesPublished(published))
-
-    def _check_durability(self, kept: int, count: int) -> None:
-        if not 0 < kept <= MAX_HOLDINGS:
-            raise ConfigurationError(f"kept={kept}: choose 1 to {MAX_HOLDINGS} journals")
-        if self.config.dialect is Dialect.V1:
-            raise ConfigurationError(f"kept={kept} needs dialect v2: version 1 does not report journals")
-        if len(self.durability) + count > self.config.outbox.queue_messages:
-            raise PublishQueueFull(
-                f"{len(self.durability):,} messages wait for journals; wait for some of them before publishing more"
-            )
-
     def _resume_delivery(self) -> None:
         # Only after all pending deliveries, which would otherwise grow outside of the limit of the buffer.
-        subscription = self._subscription
-        if subscription is not None and subscription.paused and not (self._paused or self._pending_deliveries):
+        subscription, waiting = self._subscription, self._delivery_queue
+        if subscription is not None and subscription.paused and not (waiting.paused or len(waiting)):
             subscription.paused = False
             self._advance(self._now)
 
@@ -496,50 +384,20 @@ class Client(DatagramNode):
         if subscription is not None:
             subscription.advance(now)
             self._take_ready(subscription)
-            if len(self._unconfirmed_numbers):
-                self._numbers_assigned(self._unconfirmed_numbers.take_confirmed(subscription.complete_up_to))
+            if len(self.unconfirmed_numbers):
+                self._publishing.stream_advanced(subscription.complete_up_to, now)
 
     def _take_ready(self, subscription: Subscription) -> None:
         ready, subscription.ready = subscription.ready, []
         for item in ready:
-            if isinstance(item, MessagesLost):
-                self.counters.lost += item.last - item.first + 1
-                self._pending_deliveries.append(item)
-            else:
-                self._deliver_run(item)
+            self._delivery_queue.add(item)
         requests, subscription.requests = subscription.requests, []
         self.counters.requests += len(requests)
         if requests:
             asked = [encode(Request(self.config.address, first, last)) for first, last in requests]
-            self._effects.append(Send(asked, (self.backbone,)))
-        if subscription.failure is not None and not self._failure_taken:
-            self._failure_taken = True
-            self._failure = ClientFailed(subscription.failure)
-
-    def _deliver_run(self, run: MessageRun) -> None:
-        messages = self._deduplicator.deliverable(run)
-        self.counters.delivered += len(messages)
-        if len(messages):
-            self._pending_deliveries.append(MessagesDelivered(messages))
-
-    # Sending
-
-    def _push(self, now: float) -> None:
-        if not self.keepalive.connected or not len(self.send_queue):
-            return
-        messages = self.send_queue.take_due(now)
-        if messages:
-            self.counters.pushes += len(messages)
-            dialect, confirm, again = (
-                self.config.dialect,
-                not self.config.subscribe,
-                self.send_queue.leading_retransmissions,
-            )
-            pushes = (
-                encode_pushes(messages[:again], dialect, confirm, again=self._extensions_supported) if again else []
-            )
-            pushes += encode_pushes(messages[again:], dialect, confirm)
-            self._effects.append(Send(pushes, (self.backbone,)))
+            self._output.effects.append(Send(asked, (self.backbone,)))
+        if subscription.failure is not None:
+            self._delivery_queue.fail(subscription.failure)
 
     def _send(self, datagram: bytes) -> None:
-        self._effects.append(Send([datagram], (self.backbone,)))
+        self._output.effects.append(Send([datagram], (self.backbone,)))

@@ -77,7 +77,7 @@ class JournalClient(Client):
     def _take_holds(self) -> list[Send]:
         """Return a HOLDS if the durable range has changed and the interval has passed."""
         self._holds_due_at = None
-        if not self._extensions_supported:
+        if not self.keepalive.extensions_supported:
             return []
         bounds = self.store.journal.bounds(EPOCH)
         if self.store.reached is None and self._subscription is not None:

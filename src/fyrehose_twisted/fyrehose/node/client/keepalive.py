@@ -28,6 +28,7 @@ class KeepaliveSession:
     """Schedule and contents of the KEEPALIVEs of a client (000, client rule 1).
 
     :ivar connected: whether the backbone answers.
+    :ivar extensions_supported: whether the backbone has sent a STATUS or ASKED since it was last connected.
     :ivar token: token of the latest KEEPALIVE.
     :ivar round_trip: latest round trip time in seconds; ``None`` before the first answer.
     :param journals: whether this client answers FORWARDs.
@@ -39,6 +40,7 @@ class KeepaliveSession:
         self, config: ClientConfig, rng: Random, now: float, *, journals: bool = True, durable: bool = False
     ) -> None:
         self.connected = False
+        self.extensions_supported = False
         self.token = b""
         self.round_trip: float | None = None
         self.due_at = now
@@ -107,6 +109,11 @@ class KeepaliveSession:
     def timed_out(self, now: float) -> bool:
         """Return whether the backbone has not answered in time."""
         return now >= self.times_out_at
+
+    def disconnect(self) -> None:
+        """Assume nothing of the backbone until it answers again."""
+        self.connected = False
+        self.extensions_supported = False
 
     def _encode(self, flags: Flags, now: float) -> tuple[bytes, bytes]:
         config = self._config

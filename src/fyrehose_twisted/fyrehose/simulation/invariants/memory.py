@@ -9,10 +9,11 @@ from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
 from fyrehose_twisted.fyrehose.node.backbone.push_backlog import HELD_BYTES, HELD_MESSAGES
 from fyrehose_twisted.fyrehose.node.backbone.request_routing import MAX_SEARCHES
 from fyrehose_twisted.fyrehose.node.backbone.retransmit_buffer import MAX_RANGES as MAX_RANGES_WAITING
-from fyrehose_twisted.fyrehose.node.client.client import MAX_UNSETTLED, Client
+from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.node.client.journal_store import READ_AHEAD, READ_BYTES, READ_RECORDS, JournalStore
 from fyrehose_twisted.fyrehose.node.client.keepalive import UNANSWERED
 from fyrehose_twisted.fyrehose.node.client.memory_store import MemoryStore
+from fyrehose_twisted.fyrehose.node.client.publishing.session import MAX_UNSETTLED
 from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MAX_GAPS, MESSAGE_OVERHEAD
 from fyrehose_twisted.fyrehose.node.client.repair import MAX_PLANNED, MAX_REMEMBERED_RANGES
 from fyrehose_twisted.fyrehose.node.client.repair_responder import QUEUE_BYTES, QUEUE_LIMIT, REQUESTERS
@@ -58,7 +59,7 @@ def client_usage(client: Client, store: MemoryStore | JournalStore) -> Iterator[
         yield Usage("bytes read from the journal", store._read_cache_bytes, 3 * READ_BYTES)
     yield Usage("messages to publish", len(outbox), config.outbox.queue_messages)
     yield Usage("bytes to publish", outbox._size, config.outbox.queue_bytes + ENVELOPE_SIZE)
-    yield Usage("messages to be told their number", len(client._unconfirmed_numbers), MAX_UNSETTLED)
+    yield Usage("messages to be told their number", len(client.unconfirmed_numbers), MAX_UNSETTLED)
     yield Usage("messages to be kept", len(client.durability), config.outbox.queue_messages)
     yield Usage("requesters waiting", len(answers._queues), REQUESTERS)
     yield Usage("answers waiting for one", max(map(len, answers._queues.values()), default=0), QUEUE_LIMIT)
