@@ -5,6 +5,7 @@ import os
 import struct
 import zlib
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -387,3 +388,18 @@ ANY_ENTRY = st.one_of(
 )
 def test_a_change_is_what_it_was(change: StateChange) -> None:
     assert module._unpack(cbor2.loads(cbor2.dumps(module._pack(change)))) == change
+
+
+def test_format_is_a_magic_and_frames_with_checksums(tmp_path: Path) -> None:
+    path = tmp_path / "promises"
+    member = MemberId("i", 1)
+    with closing(open_file(path, lambda: b"1" * 16)) as promises:
+        promises.record_start(member)
+        entry = LogEntry(2, EntryKind.DATA, (PublisherRun("q", 0, 1, [b"\x00"]),))
+        promises.persist(StateChange(2, member, 3, 0, None, 1, [entry]))
+    assert path.read_bytes().hex() == (
+        "50415243454c5301"
+        "170000003ab08aec28e8b2ed85616901015031313131313131313131313131313131f4"
+        "08000000f3f7f0e4ec25e6a38700f60000f60080"
+        "170000003ab08aec5473e08b8702826169010300f60181830200818461710001814100"
+    )
