@@ -162,7 +162,7 @@ def test_write_error_is_reported_and_final(path: Path, monkeypatch: pytest.Monke
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "pwrite", full)
+        patched.setattr(os, "write", full)
         with pytest.raises(StateFileError, match="No space left"):
             file.save(VOW)
     with pytest.raises(StateFileError, match="before"):

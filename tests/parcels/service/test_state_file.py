@@ -229,7 +229,7 @@ def test_each_change_is_synced_before_keep_returns(tmp_path: Path, monkeypatch: 
             done.append(name)
             return original(*arguments)
 
-        monkeypatch.setattr(module.os, name, call)
+        monkeypatch.setattr(os, name, call)
     promises = open_file(tmp_path / "promises", sync=True)
     promises.record_start(IVAN)
     assert done == ["write", "fdatasync", "rename", "fsync"]
@@ -285,7 +285,7 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return real(file, bytes(data)[:10])
 
-    monkeypatch.setattr(module.os, "write", write)
+    monkeypatch.setattr(os, "write", write)
     with pytest.raises(StateFileError, match="No space"):
         promises.persist(CHANGES[2])
     monkeypatch.undo()
@@ -309,7 +309,7 @@ def test_a_disk_that_is_full_while_the_file_is_replaced(tmp_path: Path, monkeypa
     def write(file: int, data: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(module.os, "write", write)
+    monkeypatch.setattr(os, "write", write)
     with pytest.raises(StateFileError, match="No space"):
         promises.persist(StateChange(9, None, 9, 9, Snapshot(50, 9, b"state"), 0, ()))
     monkeypatch.undo()
@@ -321,7 +321,7 @@ def test_a_disk_that_is_full_while_the_file_is_replaced(tmp_path: Path, monkeypa
 
 def test_a_write_that_takes_part_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
-    monkeypatch.setattr(module.os, "write", lambda file, data: real(file, bytes(data)[:7]))
+    monkeypatch.setattr(os, "write", lambda file, data: real(file, bytes(data)[:7]))
     made(tmp_path / "promises", *CHANGES)
     promises = open_file(tmp_path / "promises")
     assert held(promises) == EXPECTED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -18,6 +17,7 @@ from fyrehose_twisted.experiments.sweep.figures import band_colour, format_numbe
 from fyrehose_twisted.experiments.sweep.metrics import METRICS
 from fyrehose_twisted.experiments.sweep.settings import DEFAULTS
 from fyrehose_twisted.experiments.sweep.sweep_data import GridReport, Panel, SweepData, format_value
+from fyrehose_twisted.process.atomic_file import replace_file
 from fyrehose_twisted.spark.report.style import DARK, SERIES, Plot
 from fyrehose_twisted.wording import pluralize
 
@@ -37,17 +37,8 @@ def write_page(sweep: SweepData, out: Path, title: str, now: datetime) -> None:
     :param now: current time in UTC.
     :raises OSError: if the file cannot be written.
     """
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            # File names may contain bytes that are not text.
-            file.write(render(sweep, title, now).encode("utf-8", "replace"))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, out)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    # File names may contain bytes that are not text.
+    replace_file(out, render(sweep, title, now).encode("utf-8", "replace"))
 
 
 def render(sweep: SweepData, title: str, now: datetime) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from html import escape
@@ -14,6 +13,7 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
+from fyrehose_twisted.process.atomic_file import replace_file
 from fyrehose_twisted.spark.report.binning import FindingLane
 from fyrehose_twisted.spark.report.figures import latency_plots, loss_plot, rate_plot
 from fyrehose_twisted.spark.report.page_data import MAX_JOURNALS, ReportData, SequencePlotData
@@ -35,18 +35,8 @@ def write_page(found: ReportData, out: Path, title: str, now: datetime) -> None:
     :param now: creation time in UTC.
     :raises OSError: if the file cannot be written.
     """
-    text = render(found, title, now)
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            # File names may contain bytes that are not valid text.
-            file.write(text.encode("utf-8", "replace"))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, out)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    # File names may contain bytes that are not valid text.
+    replace_file(out, render(found, title, now).encode("utf-8", "replace"))
 
 
 def render(found: ReportData, title: str, now: datetime) -> str:
