@@ -21,7 +21,7 @@ from fyrehose_twisted.freenet.events import (
     SubscribeFailed,
 )
 from fyrehose_twisted.freenet.service.control import CHANGE_NAMES, MAX_PENDING_PUBLISHES, FreenetControl
-from fyrehose_twisted.freenet.service.observers import StreamChange
+from fyrehose_twisted.freenet.service.event_log import StreamChange
 from fyrehose_twisted.freenet.wire.signing import KEY_PREFIX
 from fyrehose_twisted.net.control.json_lines import MAX_REQUEST
 from fyrehose_twisted.net.control.server import MAX_CLIENTS, ControlFactory

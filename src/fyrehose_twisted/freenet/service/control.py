@@ -43,7 +43,7 @@ from fyrehose_twisted.freenet.events import (
     Subscribed,
     SubscribeFailed,
 )
-from fyrehose_twisted.freenet.service.observers import StreamChange
+from fyrehose_twisted.freenet.service.event_log import StreamChange
 from fyrehose_twisted.freenet.wire.messages import MAX_PACKET, NONE_SEEN
 from fyrehose_twisted.freenet.wire.signing import parse_key, strip_signature
 from fyrehose_twisted.interfaces import IFreenetListener
