@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from suite.doctor_checks import CHECKS
 
 from fyrehose_twisted.cli.doctor import ports
-from fyrehose_twisted.cli.doctor.checks import CHECKS
 from fyrehose_twisted.cli.doctor.disk import DIRECTORY, FSYNC
 from fyrehose_twisted.cli.doctor.kernel import format_size, probe_socket_buffers
 from fyrehose_twisted.cli.doctor.offload import COUNT, probe_offload

@@ -17,7 +17,6 @@ produce equal output.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -26,7 +25,7 @@ from math import inf
 from os.path import realpath
 from tempfile import TemporaryFile
 from time import monotonic
-from typing import Any, NoReturn
+from typing import Any
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
 from fyrehose_twisted.experiments.options import (
@@ -48,6 +47,7 @@ from fyrehose_twisted.experiments.topologies.topology import Topology
 from fyrehose_twisted.experiments.trials.experiment import LATENCY, TreeExperiment
 from fyrehose_twisted.experiments.trials.trial import Trial, TrialPlan
 from fyrehose_twisted.freenet.policy import Policy
+from fyrehose_twisted.process.program import ProgramParser, run_program
 from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.wording import pluralize
 
@@ -66,43 +66,27 @@ EPILOG = (
 )
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_USAGE, f"tree-experiment: {message}; see tree-experiment --help\n")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit; see :data:`EPILOG` for the status."""
-    if sys.stderr is None:  # Closed by the parent process; print() would fall back to standard output.
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    options = _parser().parse_args(arguments)
-    try:
-        status = _run(options)
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        status = _print_error("interrupted", EXIT_FAILED)
-    except BrokenPipeError:
-        # Standard output is closed, and Python would report that again when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = EXIT_FAILED
-    except ConfigurationError as error:
-        status = _print_error(error, EXIT_USAGE)
-    except FyrehoseError as error:
-        status = _print_error(error, EXIT_FAILED)
-    except OSError as error:
-        status = _print_error(f"{error.filename or 'output'}: {error.strerror or error}", EXIT_USAGE)
-    except MemoryError:
-        status = _print_error("not enough memory for a network of this size; use fewer --nodes", EXIT_USAGE)
-    sys.exit(status)
+    run_program(_parser(), arguments, _describe_error, EXIT_FAILED)
 
 
-def _print_error(problem: object, status: int) -> int:
-    print(f"tree-experiment: {problem}", file=sys.stderr)
-    return status
+def _describe_error(error: BaseException) -> tuple[str, int] | None:
+    match error:
+        case KeyboardInterrupt():
+            return "interrupted", EXIT_FAILED
+        case FyrehoseError():
+            return str(error), EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_FAILED
+        case OSError():
+            return f"{error.filename or 'output'}: {error.strerror or error}", EXIT_USAGE
+        case MemoryError():
+            return "not enough memory for a network of this size; use fewer --nodes", EXIT_USAGE
+    return None
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="tree-experiment", description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False)
+    parser = ProgramParser(prog="tree-experiment", description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False)
+    parser.set_defaults(run=_run)
     _add_network(parser.add_argument_group("network"))
     _add_plan(parser.add_argument_group("trial, in this order"))
     output = parser.add_argument_group("output")

@@ -44,7 +44,6 @@ class SimulatedNetwork:
     :ivar down: nodes that are not running.
     :ivar sent_by_type: number of messages sent, by type.
     :ivar messages_lost: number of messages lost in transit.
-    :ivar messages_delivered: number of messages delivered.
     """
 
     def __init__(
@@ -64,7 +63,6 @@ class SimulatedNetwork:
         self.down: set[int] = set()
         self.sent_by_type: Counter[type] = Counter()
         self.messages_lost = 0
-        self.messages_delivered = 0
         self.request_costs: dict[int, list[int]] = {}
         """Requests and messages of each tracked search, by its uid."""
         self.packets_in_flight: Counter[tuple[bytes, int, bytes]] = Counter()
@@ -296,7 +294,6 @@ class SimulatedNetwork:
                 self.messages_lost += 1
                 return
         node = self.nodes.get(destination) or self.node(destination)
-        self.messages_delivered += 1
         node.receive(message, source, when)
         self._flush(destination, node)
 

@@ -69,6 +69,12 @@ def gauge_families(prefix: str, rows: Iterable[tuple[str, str, float]]) -> Itera
         yield GaugeMetricFamily(f"{prefix}_{name}", description, value=value)
 
 
+def counter_families(prefix: str, rows: Iterable[tuple[str, str, float]]) -> Iterator[Metric]:
+    """Yield counters from rows of name, description and value."""
+    for name, description, value in rows:
+        yield CounterMetricFamily(f"{prefix}_{name}", description, value=value)
+
+
 def enum_gauge(name: str, description: str, label: str, values: Mapping[str, float]) -> Metric:
     """Return a gauge with one sample per label value."""
     family = GaugeMetricFamily(name, description, labels=[label])
@@ -79,7 +85,12 @@ def enum_gauge(name: str, description: str, label: str, values: Mapping[str, flo
 
 def counter_family(prefix: str, counters: Mapping[str, int]) -> Metric:
     """Return the counters of a node as one family, labelled by name."""
-    family = CounterMetricFamily(f"{prefix}_counted", "What was counted since the start", labels=["what"])
-    for what, count in sorted(counters.items()):
-        family.add_metric([what], count)
+    return labelled_counter(f"{prefix}_counted", "What was counted since the start", "what", counters)
+
+
+def labelled_counter(name: str, description: str, label: str, counts: Mapping[str, int]) -> Metric:
+    """Return a counter with one sample per label value."""
+    family = CounterMetricFamily(name, description, labels=[label])
+    for one, count in sorted(counts.items()):
+        family.add_metric([one], count)
     return family

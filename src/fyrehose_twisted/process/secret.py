@@ -20,19 +20,35 @@ def check_secret(secret: bytes) -> bytes:
     return secret
 
 
+def read_private_file(
+    name: str, path: str | os.PathLike[str], limit: int = 4_096, *, owner_only: bool = False
+) -> bytes:
+    """Return the content of a file with secrets.
+
+    :param name: what the file is, for errors.
+    :param limit: maximum number of bytes to read.
+    :param owner_only: refuse a file that the group can access, too.
+    :raises ConfigurationError: if the file cannot be read, or is accessible to other users.
+    """
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(limit)
+    except OSError as error:
+        raise ConfigurationError(f"{name} cannot be read: {error.strerror}") from error
+    if owner_only and mode & 0o077:
+        raise ConfigurationError(f"{name} is open to others; chmod 600 it")
+    if mode & 0o007:
+        raise ConfigurationError(f"{name} is accessible to all users; chmod 600 it")
+    return content
+
+
 def read_secret(path: str) -> bytes:
     """Return the shared secret in a file, without surrounding white space.
 
     :raises ConfigurationError: if the file is unreadable or world-readable, or the secret is too short.
     """
-    try:
-        with open(path, "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            secret = file.read(4_096).strip()
-    except OSError as error:
-        raise ConfigurationError(f"secret file {path} cannot be read: {error.strerror}") from error
-    if mode & 0o007:
-        raise ConfigurationError(f"secret file {path} is accessible to all users; chmod 600 it")
+    secret = read_private_file(f"secret file {path}", path).strip()
     try:
         return check_secret(secret)
     except ConfigurationError as error:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
+from fyrehose_twisted.process.program import ProgramParser, run_program
 from fyrehose_twisted.spark import sql
 from fyrehose_twisted.spark.errors import error_line
 from fyrehose_twisted.spark.pipeline import command as pipeline_command
@@ -21,37 +19,19 @@ EXIT_FAILURE = 3
 COMMANDS = (pipeline_command, verify_command, sql, report_command)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_FAILURE, f"fyrehose-pipeline: {message}; see {self.prog} --help\n")
+class _Parser(ProgramParser):
+    usage_status = EXIT_FAILURE
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit: 0 for success, 1 for losses, 2 for journals that differ, 3 for failure."""
-    if sys.stderr is None:  # The parent process closed it; print() would write to standard output instead.
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    options = _parser().parse_args(arguments)
-    try:
-        status = options.run(options)
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        status = print_error("interrupted")
-    except BrokenPipeError:
-        # The reader of standard output is gone. Without a replacement, Python reports the broken pipe again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = EXIT_FAILURE
-    except Exception as error:
-        line = error_line(error)
-        if line is None:
-            raise
-        status = print_error(line)
-    sys.exit(status)
+
+    run_program(_parser(), arguments, _describe_error, EXIT_FAILURE)
 
 
-def print_error(problem: object) -> int:
-    """Print an error on one line and return the exit status."""
-    print(f"fyrehose-pipeline: {problem}", file=sys.stderr)
-    return EXIT_FAILURE
+def _describe_error(error: BaseException) -> tuple[str, int] | None:
+    line = "interrupted" if isinstance(error, KeyboardInterrupt) else error_line(error)
+    return None if line is None else (line, EXIT_FAILURE)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from hashlib import sha256
 from hmac import compare_digest
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.process.secret import read_private_file
 
 MIN_TOKEN_LENGTH = 16
 """Minimum number of characters of a token in a file."""
@@ -58,14 +58,7 @@ def read_tokens(path: str) -> Tokens:
 
     :raises ConfigurationError: if the file cannot be read, is accessible to other users, or has an invalid line.
     """
-    try:
-        with open(path, "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            text = file.read(MAX_FILE + 1)
-    except OSError as error:
-        raise ConfigurationError(f"tokens file {path} cannot be read: {error.strerror}") from error
-    if mode & 0o007:
-        raise ConfigurationError(f"tokens file {path} is accessible to all users; chmod 600 it")
+    text = read_private_file(f"tokens file {path}", path, MAX_FILE + 1)
     if len(text) > MAX_FILE:
         raise ConfigurationError(f"tokens file {path} is longer than {MAX_FILE:,} bytes")
     tokens: dict[str, bytes] = {}

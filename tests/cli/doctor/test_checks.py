@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from suite.doctor_checks import CHECKS
 
-from fyrehose_twisted.cli.doctor import checks, clock, disk, kernel, limits, offload, ports, software
-from fyrehose_twisted.cli.doctor.checks import CHECKS, run_checks
+from fyrehose_twisted.cli.doctor import clock, disk, kernel, limits, offload, ports, software
+from fyrehose_twisted.cli.doctor.checks import run_checks
 from fyrehose_twisted.cli.doctor.finding import Level, ok
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "doctor.md"
@@ -71,4 +72,4 @@ def test_nothing_is_imported_before_it_is_needed() -> None:
 
 
 def test_checks_are_listed_once() -> None:
-    assert len(set(checks.CHECKS)) == len(checks.CHECKS)
+    assert len(set(CHECKS)) == len(CHECKS)

@@ -20,11 +20,11 @@ from fyrehose_twisted.freenet.events import (
     Subscribed,
     SubscribeFailed,
 )
-from fyrehose_twisted.freenet.service.control import CHANGE_NAMES, MAX_PENDING_PUBLISHES, FreenetControl
-from fyrehose_twisted.freenet.service.observers import StreamChange
+from fyrehose_twisted.freenet.service.control import CHANGE_NAMES, FreenetControl
+from fyrehose_twisted.freenet.service.event_log import StreamChange
 from fyrehose_twisted.freenet.wire.signing import KEY_PREFIX
 from fyrehose_twisted.net.control.json_lines import MAX_REQUEST
-from fyrehose_twisted.net.control.server import MAX_CLIENTS, ControlFactory
+from fyrehose_twisted.net.control.server import MAX_CLIENTS, MAX_PENDING, ControlFactory
 
 KEY, OTHER, FULL = bytes(20), bytes(range(20)), b"\xff" * 20
 SIGNED = KEY_PREFIX + bytes(16)
@@ -206,9 +206,9 @@ def test_malformed_input_closes_the_connection(client: ControlClient, service: S
 
 def test_reading_from_a_flooding_client_pauses(client: ControlClient, service: Service) -> None:
     question = {"ask": "publish", "key": KEY.hex(), "data": "x"}
-    client.ask(*({**question, "id": number} for number in range(MAX_PENDING_PUBLISHES - 1)))
+    client.ask(*({**question, "id": number} for number in range(MAX_PENDING - 1)))
     assert client.transport.producerState == "producing"
-    client.ask({**question, "id": MAX_PENDING_PUBLISHES})
+    client.ask({**question, "id": MAX_PENDING})
     assert client.transport.producerState == "paused"
     service.publishing[0].callback(1)
     assert client.transport.producerState == "producing"

@@ -353,7 +353,7 @@ class TestLimits:
         with pytest.raises(MalformedPacket, match="2,048") as caught:
             decoder.feed(size.to_bytes(4, "big"))
         assert caught.value.reason == "size"
-        assert decoder.buffered == 0
+        assert len(decoder._buffer) == 0
 
     def test_the_longest_message_fits_in_a_frame(self) -> None:
         longest = PublishData(MAX_UID, KEY, MAX_PACKET, 0.1, bytes(MAX_DATA), MAX_HTL, False)
@@ -365,14 +365,14 @@ class TestLimits:
         decoder = FreenetDecoder()
         data = MAX_FRAME.to_bytes(4, "big") + bytes(MAX_FRAME)
         assert decoder.feed(data[:-1]) == []
-        assert decoder.buffered == MAX_FRAME + 3
+        assert len(decoder._buffer) == MAX_FRAME + 3
         with pytest.raises(MalformedPacket):
             decoder.feed(data[-1:])
 
     def test_messages_before_a_malformed_one_are_returned_and_none_after_it(self) -> None:
         decoder = FreenetDecoder()
         assert decoder.feed(encode(Ping()) * 2 + framed(b"\x80") + encode(Pong())) == [Ping(), Ping()]
-        assert decoder.buffered == 0
+        assert len(decoder._buffer) == 0
         for more in (b"", encode(Pong())):
             with pytest.raises(MalformedPacket) as caught:
                 decoder.feed(more)
@@ -381,7 +381,7 @@ class TestLimits:
     def test_the_decoder_buffers_at_most_part_of_a_message(self) -> None:
         decoder = FreenetDecoder()
         assert decoder.feed(encode(Ping()) * 1_000 + encode(Pong())[:5]) == [Ping()] * 1_000
-        assert decoder.buffered == 5
+        assert len(decoder._buffer) == 5
 
 
 class TestStreams:
@@ -397,9 +397,9 @@ class TestStreams:
         for cut in {*range(min(len(data), 60)), len(data) - 1}:
             decoder = FreenetDecoder()
             assert decoder.feed(data[:cut]) == []
-            assert decoder.buffered == cut
+            assert len(decoder._buffer) == cut
             assert decoder.feed(data[cut:]) == [message]
-            assert decoder.buffered == 0
+            assert len(decoder._buffer) == 0
 
     @given(messages, st.data())
     def test_truncated_cbor_is_refused(self, message: Message, draw: st.DataObject) -> None:

@@ -129,3 +129,10 @@ def test_runs_end_before_a_number() -> None:
         EnvelopeRun(1, 9, 0, 3),
         EnvelopeRun(4, 9, 7, 2),
     )
+
+
+def test_format_of_a_position() -> None:
+    place = SubscriberPosition(7, 1, (EnvelopeRun(1, 2, 3, 4),))
+    header = "46595245504c430107000000000000000100000001000000"
+    runs = "".join(f"0{number}" + "00" * 7 for number in (1, 2, 3, 4))
+    assert _encode(place).hex() == header + runs + "5becaf5f"

@@ -11,11 +11,11 @@ import pytest
 from suite.control_node import PlayNode, run_command
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ClientEndpoint, UNIXClientEndpoint
-from twisted.internet.task import Clock
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.hydra.cli.status import MAX_IN_FLIGHT, LineSender, format_status, send_failure
+from fyrehose_twisted.hydra.cli.status import format_status, send_failure
 from fyrehose_twisted.net.control.client import client_endpoint
+from fyrehose_twisted.net.control.line_input import MAX_IN_FLIGHT, LineSender
 
 STATE = {
     "network": "default",
@@ -187,27 +187,33 @@ def test_say(play: PlayNode) -> None:
     assert send_failure({"error": "it is bad", "id": 1}) == "it is bad"
 
 
-def test_no_more_lines_are_under_way_than_a_node_takes() -> None:
-    class Taking:
-        def __init__(self) -> None:
-            self.sayings: list[Deferred[Any]] = []
+def test_lines_that_were_sent_do_not_count_as_unsent(play: PlayNode) -> None:
+    def answer(asked: dict[str, Any]) -> list[Any]:
+        return said("refused", "no-leader")(asked) if asked["line"] == "b" else said("said")(asked)
 
-        def request_numbered(self, *, ask: str, line: str, retry: bool) -> Deferred[Any]:
-            self.sayings.append(Deferred())
-            return self.sayings[-1]
+    status, _, err = run("say", "--control", play(answer).place, data=b"a\nb\nc\n")
+    assert status == 1
+    assert err.splitlines()[-1].startswith("fyrehose: 1 of 3 lines not sent: line 2: no-leader")
 
-    node: Any = Taking()
-    speaker = LineSender(node, False, Clock(), 10.0)
+
+def test_lines_in_flight_are_limited() -> None:
+    pending: list[Deferred[int]] = []
+
+    async def send(line: bytes) -> int:
+        pending.append(Deferred())
+        return await pending[-1]
+
+    sender = LineSender(100, "lines", send)
     results = []
     for _ in range(MAX_IN_FLIGHT):
-        assert Deferred.fromCoroutine(speaker.when_room()).called
-        results.append(speaker.publish(b"PRIVMSG #c :x"))
-    room = Deferred.fromCoroutine(speaker.when_room())
+        assert Deferred.fromCoroutine(sender.when_room()).called
+        results.append(sender.publish(b"PRIVMSG #c :x"))
+    room = Deferred.fromCoroutine(sender.when_room())
     assert not room.called
-    node.sayings[7].callback({"said": "said", "id": 8})
+    pending[7].callback(0)
     assert room.called
     assert [number for number, result in enumerate(results) if result.called] == [7]
-    speaker.stop(None)
+    sender.stop(None)
 
 
 def test_follow(play: PlayNode) -> None:

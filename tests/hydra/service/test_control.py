@@ -14,9 +14,9 @@ from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import MalformedPacket, PublishQueueFull, UnencodableMessage
 from fyrehose_twisted.hydra.events import LeaderChanged, LineOutcome, LinesMissed, LinesReceived, Outcome
-from fyrehose_twisted.hydra.service.control import MAX_PENDING_SENDS, HydraControl
+from fyrehose_twisted.hydra.service.control import HydraControl
 from fyrehose_twisted.net.control.json_lines import MAX_REQUEST, JsonLines
-from fyrehose_twisted.net.control.server import MAX_CLIENTS, MAX_UNSENT, ControlFactory
+from fyrehose_twisted.net.control.server import MAX_CLIENTS, MAX_PENDING, MAX_UNSENT, ControlFactory
 
 
 class Service:
@@ -119,7 +119,7 @@ def test_invalid_json_ends_the_connection(client: ControlClient, data: bytes) ->
 
 
 def test_pending_sends_of_a_client_are_limited(client: ControlClient, service: Service) -> None:
-    client.ask(*({"ask": "say", "line": str(number)} for number in range(MAX_PENDING_SENDS - 1)))
+    client.ask(*({"ask": "say", "line": str(number)} for number in range(MAX_PENDING - 1)))
     assert client.transport.producerState == "producing"
     client.ask({"ask": "say", "line": "last"})
     assert client.transport.producerState == "paused"

@@ -162,7 +162,7 @@ def test_write_error_is_reported_and_final(path: Path, monkeypatch: pytest.Monke
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "pwrite", full)
+        patched.setattr(os, "write", full)
         with pytest.raises(StateFileError, match="No space left"):
             file.save(VOW)
     with pytest.raises(StateFileError, match="before"):
@@ -170,3 +170,19 @@ def test_write_error_is_reported_and_final(path: Path, monkeypatch: pytest.Monke
     file.close()
     with pytest.raises(StateFileError, match="cannot be locked"):
         opened(path / "nowhere" / "state")
+
+
+def test_format_is_two_records_of_128_bytes_with_checksums(path: Path) -> None:
+    file = opened(path)
+    file.save(VOW, 77)
+    file.close()
+    head = "48594452410000011b16b1df538ba12d" + "31" * 16
+    new = (head + "02" + "00" * 91, "41bb5364")
+    saved = (
+        head
+        + "03000000000000000700000000000000"
+        + "0900000000000000ffffffff050000004d0000000000000000000000004a93404d"
+        + "00" * 43,
+        "ba11686a",
+    )
+    assert path.read_bytes().hex() == "".join(new + saved)

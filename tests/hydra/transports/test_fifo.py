@@ -29,12 +29,12 @@ from zope.interface.verify import verifyObject
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
 from fyrehose_twisted.hydra.transports.fifo import (
     CALL_INTERVAL,
-    HIGH_WATERMARK,
     LINGER,
     FifoAddress,
     FifoEndpoint,
     FifoTransport,
 )
+from fyrehose_twisted.hydra.transports.transport import HIGH_WATERMARK
 
 MAX_PING = 10.0
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from math import inf
-
 import pytest
 
 from fyrehose_twisted.consensus.messages import MemberId
@@ -57,8 +55,6 @@ def test_silence() -> None:
     assert not boris.is_alive(10.01 + NEIGHBOUR_TIMEOUT)
     assert known.timed_out(10.0 + NEIGHBOUR_TIMEOUT) == []
     assert known.timed_out(10.01 + NEIGHBOUR_TIMEOUT) == [boris]
-    assert known.seconds_silent("Boris", 12.5) == 2.5
-    assert known.seconds_silent("Vera", 12.5) == inf
     boris.suspected = True
     assert known.timed_out(10.0) == [boris]
     known.add(info("Boris", 2), 11.0)

@@ -5,6 +5,7 @@ import os
 import struct
 import zlib
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -228,7 +229,7 @@ def test_each_change_is_synced_before_keep_returns(tmp_path: Path, monkeypatch: 
             done.append(name)
             return original(*arguments)
 
-        monkeypatch.setattr(module.os, name, call)
+        monkeypatch.setattr(os, name, call)
     promises = open_file(tmp_path / "promises", sync=True)
     promises.record_start(IVAN)
     assert done == ["write", "fdatasync", "rename", "fsync"]
@@ -284,7 +285,7 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return real(file, bytes(data)[:10])
 
-    monkeypatch.setattr(module.os, "write", write)
+    monkeypatch.setattr(os, "write", write)
     with pytest.raises(StateFileError, match="No space"):
         promises.persist(CHANGES[2])
     monkeypatch.undo()
@@ -308,7 +309,7 @@ def test_a_disk_that_is_full_while_the_file_is_replaced(tmp_path: Path, monkeypa
     def write(file: int, data: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(module.os, "write", write)
+    monkeypatch.setattr(os, "write", write)
     with pytest.raises(StateFileError, match="No space"):
         promises.persist(StateChange(9, None, 9, 9, Snapshot(50, 9, b"state"), 0, ()))
     monkeypatch.undo()
@@ -320,7 +321,7 @@ def test_a_disk_that_is_full_while_the_file_is_replaced(tmp_path: Path, monkeypa
 
 def test_a_write_that_takes_part_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
-    monkeypatch.setattr(module.os, "write", lambda file, data: real(file, bytes(data)[:7]))
+    monkeypatch.setattr(os, "write", lambda file, data: real(file, bytes(data)[:7]))
     made(tmp_path / "promises", *CHANGES)
     promises = open_file(tmp_path / "promises")
     assert held(promises) == EXPECTED
@@ -387,3 +388,18 @@ ANY_ENTRY = st.one_of(
 )
 def test_a_change_is_what_it_was(change: StateChange) -> None:
     assert module._unpack(cbor2.loads(cbor2.dumps(module._pack(change)))) == change
+
+
+def test_format_is_a_magic_and_frames_with_checksums(tmp_path: Path) -> None:
+    path = tmp_path / "promises"
+    member = MemberId("i", 1)
+    with closing(open_file(path, lambda: b"1" * 16)) as promises:
+        promises.record_start(member)
+        entry = LogEntry(2, EntryKind.DATA, (PublisherRun("q", 0, 1, [b"\x00"]),))
+        promises.persist(StateChange(2, member, 3, 0, None, 1, [entry]))
+    assert path.read_bytes().hex() == (
+        "50415243454c5301"
+        "170000003ab08aec28e8b2ed85616901015031313131313131313131313131313131f4"
+        "08000000f3f7f0e4ec25e6a38700f60000f60080"
+        "170000003ab08aec5473e08b8702826169010300f60181830200818461710001814100"
+    )

@@ -519,7 +519,8 @@ class TestRot:
         for seed in SEEDS:
             disk = new_disk(a=b"\0\0", b=b"", c=b"\0")
             disk.open("c", writable=True).write(1, b"\0\0")
-            where = disk.flip_random_bit(Random(seed))
+            rng = Random(seed)
+            where = disk.flip_bits_at_fraction(rng.random(), 1 << rng.randrange(8))
             assert where is not None
             name, offset = where
             assert contents(disk)[name][offset] == disk.durable[name][offset] != 0
@@ -527,7 +528,7 @@ class TestRot:
             assert bits.bit_count() == 1
             seen.add((name, offset, bits))
         assert len(seen) == 3 * 8
-        assert new_disk(a=b"").flip_random_bit(Random(1)) is None
+        assert new_disk(a=b"").flip_bits_at_fraction(0.5, 1) is None
 
     def test_it_is_there_at_once_and_for_good(self) -> None:
         disk = new_disk(a=b"abc")

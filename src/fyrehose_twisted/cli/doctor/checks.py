@@ -8,26 +8,6 @@ from pathlib import Path
 from fyrehose_twisted.cli.doctor import clock, disk, kernel, limits, offload, ports, software
 from fyrehose_twisted.cli.doctor.finding import DoctorFinding, unknown
 
-CHECKS = (
-    software.PYTHON,
-    software.PACKAGES,
-    software.EXTRAS,
-    software.JAVA,
-    kernel.BUFFERS,
-    offload.SEND,
-    offload.RECEIVE,
-    disk.DIRECTORY,
-    disk.FSYNC,
-    disk.FILE_SYSTEM,
-    disk.FREE_SPACE,
-    ports.PORTS,
-    limits.OPEN_FILES,
-    clock.CLOCK,
-    clock.CLOCK_STEPS,
-    kernel.DROPS,
-)
-"""Names of checks. Disk checks run for each directory, and the check of ports has one finding per occupied port."""
-
 Check = Callable[[], DoctorFinding | Sequence[DoctorFinding]]
 
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from html import escape
-from importlib.resources import files
 from pathlib import Path
-from string import Template
-
-from plotly.offline import get_plotlyjs
 
 from fyrehose_twisted.experiments.sweep.figures import band_colour, format_number, make_plot
 from fyrehose_twisted.experiments.sweep.metrics import METRICS
 from fyrehose_twisted.experiments.sweep.settings import DEFAULTS
 from fyrehose_twisted.experiments.sweep.sweep_data import GridReport, Panel, SweepData, format_value
+from fyrehose_twisted.process.atomic_file import replace_file
+from fyrehose_twisted.spark.report.html import render_figure, render_page, render_table, render_verdict
 from fyrehose_twisted.spark.report.style import DARK, SERIES, Plot
 from fyrehose_twisted.wording import pluralize
 
@@ -26,28 +22,14 @@ MAX_ERROR_KINDS = 10
 COLUMNS = ("networks", "mean", "95 % from", "to", "lowest", "highest")
 
 
-class _SweepTemplate(Template):
-    # CSS and scripts contain $ and single @.
-    delimiter = "@@"
-
-
 def write_page(sweep: SweepData, out: Path, title: str, now: datetime) -> None:
     """Write the page, and replace an existing file atomically.
 
     :param now: current time in UTC.
     :raises OSError: if the file cannot be written.
     """
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            # File names may contain bytes that are not text.
-            file.write(render(sweep, title, now).encode("utf-8", "replace"))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, out)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    # File names may contain bytes that are not text.
+    replace_file(out, render(sweep, title, now).encode("utf-8", "replace"))
 
 
 def render(sweep: SweepData, title: str, now: datetime) -> str:
@@ -57,12 +39,10 @@ def render(sweep: SweepData, title: str, now: datetime) -> str:
         grid_plots = [make_plot(panel, part, f"{panel.metric}-{index}") for panel in part.panels]
         plots += grid_plots
         sections += _grid_sections(part, sweep.replicas, grid_plots)
-    figures = {plot.name: json.loads(plot.figure.to_json()) for plot in plots}
     dark = DARK | {band_colour(colour): band_colour(colour, dark=True) for colour in SERIES}
-    data = json.dumps({"figures": figures, "dark": dark}, separators=(",", ":")).replace("<", "\\u003c")
-    template = files("fyrehose_twisted.spark.report").joinpath("page.html").read_text("utf-8")
-    body = f"<header><h1>{escape(title)}</h1></header>\n<main>\n{''.join(sections)}</main>\n{_footer(sweep, now)}"
-    return _SweepTemplate(template).substitute(TITLE=escape(title), BODY=body, FIGURES=data, PLOTLY=get_plotlyjs())
+    made = ", ".join(f"{name} {one}" for name, one in sweep.versions.items())
+    footer = f"Made {now:%Y-%m-%d %H:%M:%S} UTC from {sweep.where}, which was simulated by {made}."
+    return render_page(title, sections, plots, footer, dark=dark)
 
 
 def _verdict(sweep: SweepData) -> str:
@@ -81,10 +61,7 @@ def _verdict(sweep: SweepData) -> str:
     sentences.append(f"{failed:,} failed; in {violated:,} an invariant was broken." if failed or violated else
                      "None failed, and no invariant was broken.")  # fmt: skip
     items = _outcome_items(sweep.violations, "broke an invariant") + _outcome_items(sweep.errors, "failed")
-    return (
-        f'<section class="card verdict {level}" id="verdict" aria-labelledby="headline">'
-        f'<h2 id="headline">{escape(headline)}</h2><p>{escape(" ".join(sentences))}</p>{_list(items)}</section>\n'
-    )
+    return render_verdict(level, headline, sentences, items)
 
 
 def _outcome_items(counts: Counter[str], verb: str) -> list[str]:
@@ -100,15 +77,15 @@ def _grid_sections(part: GridReport, replicas: int, plots: Sequence[Plot]) -> li
     )
     note = f"{pluralize(part.networks, 'network')} of {part.expected:,}. Lines go over {part.axis}."
     rows = [[f"{name}", ", ".join(map(format_value, values))] for name, values in part.axes.items()]
-    sections = [f"<h2>{escape(title)}</h2>\n", _table(f"grid-{title}", "Settings", note, ("setting", "values"), rows)]
+    sections = [f"<h2>{escape(title)}</h2>", _table(f"grid-{title}", "Settings", note, ("setting", "values"), rows)]
     sections.append(
-        f'<details class="soft"><summary>All else is as it is by default</summary>{escape(others)}</details>\n'
+        f'<details class="soft"><summary>All else is as it is by default</summary>{escape(others)}</details>'
     )
     for panel, plot in zip(part.panels, plots, strict=True):
-        sections += [_figure(plot), _number_table(panel, part, plot.name)]
+        sections += [render_figure(plot), _number_table(panel, part, plot.name)]
     if part.unmeasured:
         names = ", ".join(METRICS[name].title.lower() for name in part.unmeasured)
-        sections.append(f'<p class="soft">There was nothing to measure for: {escape(names)}.</p>\n')
+        sections.append(f'<p class="soft">There was nothing to measure for: {escape(names)}.</p>')
     return sections
 
 
@@ -132,41 +109,9 @@ def _table(
     kinds = ["" if words is None or index < words else ' class="number"' for index in range(len(columns))]
     head = "".join(f'<th scope="col"{kind}>{escape(one)}</th>' for one, kind in zip(columns, kinds, strict=True))
     body = "".join(f"<tr>{''.join(map(_cell, row, kinds))}</tr>\n" for row in rows)
-    small = f" <small>{escape(note)}</small>" if note else ""
-    return (
-        f'<div class="table" role="region" tabindex="0" aria-label="{escape(title)}"><table id="{escape(name)}">'
-        f"<caption>{escape(title)}{small}</caption><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>\n"
-    )
+    return render_table(name, title, note, head, body)
 
 
 def _cell(value: str, kind: str) -> str:
     kind = kind or (' class="text"' if len(value) > 24 else "")
     return f"<td{kind}><bdi>{escape(value)}</bdi></td>"
-
-
-def _figure(plot: Plot) -> str:
-    title, caption = escape(plot.title), escape(plot.caption)
-    keys = "".join(
-        f'<li><button type="button" aria-pressed="true" data-group="{escape(key.group)}">'
-        f'<i style="--swatch:{key.colour};--swatch-dark:{DARK[key.colour]}"></i>'
-        f"<bdi>{escape(key.text)}</bdi></button></li>"
-        for key in plot.legend
-    )
-    legend = f'<ul class="legend" aria-label="What is shown">{keys}</ul>' if len(plot.legend) > 1 else ""
-    height = int(plot.figure.layout.height)
-    return (
-        f'<figure class="card" id="{escape(plot.name)}"><h3>{title}</h3>{legend}'
-        f'<div class="plot" data-figure="{escape(plot.name)}" role="img" aria-label="{title}. {caption}" '
-        f'style="min-height:{height}px"></div><figcaption>{caption}</figcaption></figure>\n'
-    )
-
-
-def _footer(sweep: SweepData, now: datetime) -> str:
-    made = ", ".join(f"{name} {one}" for name, one in sweep.versions.items())
-    said = f"Made {now:%Y-%m-%d %H:%M:%S} UTC from {sweep.where}, which was simulated by {made}."
-    return f"<footer><p>{escape(said)}</p></footer>"
-
-
-def _list(items: Iterable[str]) -> str:
-    listed = "".join(f"<li>{escape(item)}</li>" for item in items)
-    return f"<ul>{listed}</ul>" if listed else ""

@@ -15,6 +15,7 @@ from typing import Any
 from fyrehose_twisted.errors import ConfigurationError, OperationalError, StateFileError
 from fyrehose_twisted.experiments.sweep.grid import Grid
 from fyrehose_twisted.experiments.sweep.rows import ERROR, KEY_COLUMNS, arrow_schema
+from fyrehose_twisted.process.atomic_file import replace_file, sync_directory
 
 MANIFEST, NETWORKS, LOCK = "sweep.json", "networks", ".lock"
 FORMAT = 1
@@ -128,9 +129,9 @@ class SweepResults:
         partial = self._networks / f".wave-{number:05}"
         partial.mkdir()
         _write_table(partial / "part-0.parquet", table)
-        _sync_directory(partial)
+        sync_directory(partial)
         partial.rename(self._networks / f"wave={number:05}")
-        _sync_directory(self._networks)
+        sync_directory(self._networks)
 
     def drop_errors(self) -> int:
         """Remove the rows of failed networks, and return their number."""
@@ -149,7 +150,7 @@ class SweepResults:
                 partial.mkdir()
                 _write_table(partial / part.name, kept)
                 os.replace(partial / part.name, part)
-                _sync_directory(path)
+                sync_directory(path)
                 partial.rmdir()
         return dropped
 
@@ -185,14 +186,8 @@ class SweepResults:
             "files": dict(grid.files),
             "versions": {**versions, **before.get("versions", {})},
         }
-        partial = self.directory / f".{MANIFEST}"
-        with open(partial, "w", encoding="utf-8") as file:
-            json.dump(manifest, file, indent=1)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, self.directory / MANIFEST)
-        _sync_directory(self.directory)
+        content = json.dumps(manifest, indent=1) + "\n"
+        replace_file(self.directory / MANIFEST, content.encode(), self.directory / f".{MANIFEST}")
 
 
 def _write_table(path: Path, table: Any) -> None:
@@ -202,11 +197,3 @@ def _write_table(path: Path, table: Any) -> None:
         parquet.write_table(table, file)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

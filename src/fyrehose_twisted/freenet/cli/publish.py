@@ -6,18 +6,15 @@ import argparse
 from collections.abc import Iterable
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
-
 from fyrehose_twisted.errors import ConfigurationError, OperationalError, PublishRefused
 from fyrehose_twisted.freenet.wire.messages import MAX_DATA
 from fyrehose_twisted.freenet.wire.signing import SigningKey, is_signed, parse_key
 from fyrehose_twisted.net.control.client import ControlClient, with_timeout
+from fyrehose_twisted.net.control.line_input import MAX_IN_FLIGHT, LineSender, send_standard_input
 from fyrehose_twisted.net.control.output import print_status
-from fyrehose_twisted.process.terminal import LinePublisher, format_table, open_input, print_error
+from fyrehose_twisted.process.terminal import format_table
 from fyrehose_twisted.wording import pluralize
 
-MAX_IN_FLIGHT = 100
-"""Maximum number of packets in flight."""
 MAX_NUMBER_ATTEMPTS = 16
 """Maximum number of numbers tried for a signed packet."""
 
@@ -91,16 +88,9 @@ async def publish(options: argparse.Namespace, node: ControlClient, reactor: Any
     if options.packet:
         print(await sender.send(" ".join(options.packet).encode("utf-8", "surrogateescape")))
         return 0
-    publisher = PacketLinePublisher(sender)
-    try:
-        await publisher.read(open_input(None), reactor)
-    except CancelledError:
-        publisher.stop("interrupted")
-        raise
-    if publisher.problem is None:
-        return 0
-    missing = publisher.lines_read - publisher.published
-    return print_error(f"{missing:,} of {pluralize(publisher.lines_read, 'line')} not published: {publisher.problem}")
+    return await send_standard_input(
+        PacketLineSender(MAX_DATA, "packets", sender.send, sender.window), reactor, "not published"
+    )
 
 
 class PacketSender:
@@ -170,39 +160,9 @@ class PacketSender:
         return self._next_number
 
 
-class PacketLinePublisher(LinePublisher):
-    """Publisher of the lines of standard input. It prints the packet numbers."""
-
-    def __init__(self, sender: PacketSender) -> None:
-        super().__init__(MAX_DATA, "packets")
-        self._sender = sender
-        self._pending_sends = 0
-        self._window_open: Deferred[None] | None = None
-
-    async def when_room(self) -> None:
-        """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
-        if self._pending_sends >= self._sender.window:
-            self._window_open = Deferred()
-            await self._window_open
-
-    def publish(self, line: bytes) -> Deferred[int]:
-        """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
-        self._pending_sends += 1
-        return Deferred.fromCoroutine(self._publish_line(line))
+class PacketLineSender(LineSender):
+    """Sender of the lines of standard input. It prints the packet numbers."""
 
     def acknowledged(self, line: int, sequence: int) -> None:
         """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
         print(sequence)
-
-    def failed(self, line: int, error: BaseException | None) -> None:
-        """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
-        self.problem = self.problem or f"line {line:,}: {error}"
-
-    async def _publish_line(self, line: bytes) -> int:
-        try:
-            return await self._sender.send(line)
-        finally:
-            self._pending_sends -= 1
-            if self._window_open is not None:
-                window_open, self._window_open = self._window_open, None
-                window_open.callback(None)

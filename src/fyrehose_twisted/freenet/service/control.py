@@ -43,16 +43,11 @@ from fyrehose_twisted.freenet.events import (
     Subscribed,
     SubscribeFailed,
 )
-from fyrehose_twisted.freenet.service.observers import StreamChange
+from fyrehose_twisted.freenet.service.event_log import StreamChange
 from fyrehose_twisted.freenet.wire.messages import MAX_PACKET, NONE_SEEN
 from fyrehose_twisted.freenet.wire.signing import parse_key, strip_signature
 from fyrehose_twisted.interfaces import IFreenetListener
-from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection
-from fyrehose_twisted.net.control.json_lines import MAX_REQUEST, JsonLines
-from fyrehose_twisted.net.control.server import MAX_UNSENT
-
-MAX_PENDING_PUBLISHES = 256
-"""Maximum number of pending packets per client. Reading from the client pauses at the limit."""
+from fyrehose_twisted.net.control.server import ControlConnection
 
 CHANGE_NAMES: dict[type[StreamChange], tuple[str, tuple[str, ...]]] = {
     Subscribed: ("Subscribed", ("key", "root", "is_root")),
@@ -66,35 +61,21 @@ CHANGE_NAMES: dict[type[StreamChange], tuple[str, tuple[str, ...]]] = {
 
 
 @implementer(IFreenetListener)
-class FreenetControl(NodeConnection):
+class FreenetControl(ControlConnection):
     """Control connection of one client.
 
     :param service: the :class:`~fyrehose_twisted.freenet.service.service.FreenetService`.
     """
 
-    def __init__(self, service: Any, on_closed: Callable[[FreenetControl], None]) -> None:
-        super().__init__(JsonLines(MAX_REQUEST), ConnectionLimits(max_unsent=MAX_UNSENT))
-        self._service = service
-        self._on_closed = on_closed
-        self._pending_publishes = 0
+    def __init__(self, service: Any, on_closed: Callable[[Any], None]) -> None:
+        super().__init__(service, on_closed)
         self._subscriptions: set[tuple[bytes, bool]] = set()
         """Subscriptions held for this client: key, and whether for the packets."""
         self._followed_keys: set[bytes] = set()
 
-    def messages_received(self, messages: Sequence[dict[str, Any]]) -> None:
-        """See :meth:`~fyrehose_twisted.net.connection.NodeConnection.messages_received`."""
-        for message in messages:
-            if not self.is_closed:
-                self._handle_request(message)
-
-    def connection_ended(self, reason: str) -> None:
-        """See :meth:`~fyrehose_twisted.net.connection.NodeConnection.connection_ended`."""
-        self._release()
-        self._on_closed(self)
-
     def close(self) -> None:
         """See :meth:`~fyrehose_twisted.net.connection.NodeConnection.close`."""
-        self._release()
+        self.release()
         super().close()
 
     def packets_received(self, key: bytes, packets: Sequence[Packet]) -> None:
@@ -118,7 +99,8 @@ class FreenetControl(NodeConnection):
                 change["parent"] = f"{change['parent']:016x}"
             self.send([change])
 
-    def _handle_request(self, message: dict[str, Any]) -> None:
+    def handle_request(self, message: dict[str, Any]) -> None:
+        """See :meth:`~fyrehose_twisted.net.control.server.ControlConnection.handle_request`."""
         try:
             match message:
                 case {"ask": "status"}:
@@ -158,9 +140,7 @@ class FreenetControl(NodeConnection):
             self.packets_received(key, retained)
 
     def _publish(self, text: str, data: str, number: Any, identity: Any, allow: bool) -> None:
-        self._pending_publishes += 1
-        if self._pending_publishes == MAX_PENDING_PUBLISHES:
-            self._transport.pauseProducing()
+        self.request_started()
 
         def publish() -> None:
             packet = data.encode("utf-8", "surrogateescape")
@@ -173,10 +153,7 @@ class FreenetControl(NodeConnection):
             answer({"error": str(error), **({"why": error.why, "next": error.next} if known else {})})
 
         def answer(content: dict[str, Any]) -> None:
-            self._pending_publishes -= 1
-            if self._pending_publishes == MAX_PENDING_PUBLISHES - 1 and not self.is_closed:
-                self._transport.resumeProducing()
-            self.send([{"id": identity, **content}])
+            self.request_finished({"id": identity, **content})
 
         try:
             key = parse_key(text)
@@ -211,7 +188,8 @@ class FreenetControl(NodeConnection):
         joining = self._service.subscribe(key, last_seen=after, keep=keep)
         return joining.addErrback(failed)
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """See :meth:`~fyrehose_twisted.net.control.server.ControlConnection.release`."""
         if self._followed_keys:
             self._followed_keys.clear()
             self._service.unlisten(self)

@@ -37,8 +37,8 @@ from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.protocol import FreenetPeerProtocol
 from fyrehose_twisted.freenet.service.control import FreenetControl
 from fyrehose_twisted.freenet.service.dialer import endpoint_for, parse_peer
+from fyrehose_twisted.freenet.service.event_log import log_event
 from fyrehose_twisted.freenet.service.metrics import FreenetCollector
-from fyrehose_twisted.freenet.service.observers import log_event
 from fyrehose_twisted.freenet.service.state_file import StateFile
 from fyrehose_twisted.freenet.service.storage import PacketJournal, Storage
 from fyrehose_twisted.freenet.wire.codec import FreenetCodec

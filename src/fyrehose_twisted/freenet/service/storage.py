@@ -20,9 +20,6 @@ from fyrehose_twisted.journal.store import JournalConfig, check_unlocked
 from fyrehose_twisted.journal.upkeep.maintenance import MaintainedJournal
 from fyrehose_twisted.record import Record
 
-SYNC_INTERVAL = 1.0
-"""Seconds between syncs of the journals."""
-
 JournalEvent = PacketsDelivered | PacketsMissed | StreamRenumbered
 
 
@@ -124,7 +121,6 @@ class Storage:
                 stream_uri(key),
                 reactor,
                 config=self._config,
-                sync_interval=SYNC_INTERVAL,
                 on_failure=on_failure,
             )
             self._journals[key] = _OpenJournal(maintained, PacketJournal(maintained.journal))

@@ -174,11 +174,6 @@ class FreenetDecoder:
         self._buffer = b""
         self._error: RemoteError | None = None
 
-    @property
-    def buffered(self) -> int:
-        """Buffered bytes of an incomplete message."""
-        return len(self._buffer)
-
     def feed(self, data: bytes) -> list[Message]:
         """Return the messages that ``data`` completes.
 

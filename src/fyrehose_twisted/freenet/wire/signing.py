@@ -15,6 +15,7 @@ from typing import Any
 from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge
 from fyrehose_twisted.freenet.wire.location import KEY_SIZE
 from fyrehose_twisted.freenet.wire.messages import MAX_DATA
+from fyrehose_twisted.process.secret import read_private_file
 
 KEY_PREFIX = b"\xed\x25\x51\x9f"
 """Prefix of the keys of signed streams. One random key in 2**32 has it, too."""
@@ -125,21 +126,15 @@ class SigningKey:
 
         :raises ConfigurationError: if the file cannot be read, is accessible to others, or does not contain a key.
         """
-        try:
-            with open(path, "rb") as file:
-                mode = os.fstat(file.fileno()).st_mode
-                text = file.read(4_096).strip()
-        except OSError as error:
-            raise ConfigurationError(f"key file {os.fspath(path)} cannot be read: {error.strerror}") from error
-        if mode & 0o077:
-            raise ConfigurationError(f"key file {os.fspath(path)} is open to others; chmod 600 it")
+        name = f"key file {os.fspath(path)}"
+        text = read_private_file(name, path, owner_only=True).strip()
         try:
             seed = bytes.fromhex(text.decode("ascii"))
         except ValueError:
             seed = b""
         if len(seed) != PUBLIC_KEY_SIZE:
             digits = f"{2 * PUBLIC_KEY_SIZE} hexadecimal digits"
-            raise ConfigurationError(f"key file {os.fspath(path)} does not contain {digits}")
+            raise ConfigurationError(f"{name} does not contain {digits}")
         return cls(seed)
 
     def write(self, path: str | os.PathLike[str]) -> None:

@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.process.locked_file import open_locked, state_file_errors
+from fyrehose_twisted.process.locked_file import open_locked, state_file_errors, unusable
 from fyrehose_twisted.ranges import RangeSet
 
 PAGE = 4_096
@@ -163,19 +163,18 @@ def _new_page(stream: str) -> bytes:
 
 def _read_page(page: bytes, path: Path, stream: str) -> tuple[bytes, int, int]:
     """Return publisher id, position and checksum."""
-    refusal, advice = f"state file {path} is not usable: ", _ADVICE
     if len(page) != PAGE or page[:7] != MAGIC[:7]:
-        raise StateFileError(refusal + f"it was not written by a publisher ({len(page)} bytes)" + advice)
+        raise unusable(path, f"it was not written by a publisher ({len(page)} bytes)", _ADVICE)
     _, order, publisher = _HEADER.unpack_from(page)
     if page[7] != MAGIC[7] or order != BYTE_ORDER_MARK:
-        raise StateFileError(refusal + "it has another version or byte order" + advice)
+        raise unusable(path, "it has another version or byte order", _ADVICE)
     slots = [found for found in (_read_slot(page, slot) for slot in _SLOTS) if found is not None]
     if _CHECK.unpack(page[-4:])[0] != _checksum(page) or not slots:
-        raise StateFileError(refusal + "it is damaged" + advice)
+        raise unusable(path, "it is damaged", _ADVICE)
     (length,) = _NAME.unpack_from(page, 56)
     found = page[58 : 58 + length].decode(errors="replace")
     if found != stream:
-        raise StateFileError(refusal + f"it belongs to {found}, not to {stream}; give each stream its own")
+        raise unusable(path, f"it belongs to {found}, not to {stream}; give each stream its own")
     return publisher, *max(slots)
 
 

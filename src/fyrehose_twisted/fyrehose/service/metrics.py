@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.protocol.backbone import BackboneProtocol
 from fyrehose_twisted.fyrehose.protocol.client import ClientProtocol
 from fyrehose_twisted.fyrehose.wire.packets import Flags
-from fyrehose_twisted.net.metrics import gauge_families, info_metric
+from fyrehose_twisted.net.metrics import counter_families, gauge_families, info_metric, labelled_counter
 from fyrehose_twisted.net.udp import DatagramPort
 
 _BACKBONE_COUNTERS = {
@@ -56,39 +57,27 @@ class BackboneCollector(Collector):
         node = self._protocol.node
         if node is None:
             return
-        for name, description in _BACKBONE_COUNTERS.items():
-            yield CounterMetricFamily(f"fyrehose_backbone_{name}", description, value=getattr(node.counters, name))
-        yield _labelled_counter("fyrehose_backbone_dropped", "Packets refused, by reason", "reason", node.drops.counts)
+        yield from counter_families("fyrehose_backbone", _counter_rows(_BACKBONE_COUNTERS, node.counters))
+        yield labelled_counter("fyrehose_backbone_dropped", "Packets refused, by reason", "reason", node.drops.counts)
         port: object = self._protocol.transport
         if isinstance(port, DatagramPort):
             yield from _port_metrics("fyrehose_backbone", port)
-        clients = node.clients
-        yield GaugeMetricFamily("fyrehose_backbone_clients", "Clients alive", value=len(clients))
-        for name, flag in (("subscribers", Flags.NOSUBSCRIBE), ("journals", Flags.NOJOURNAL)):
-            yield GaugeMetricFamily(
-                f"fyrehose_backbone_{name}",
-                f"Clients alive that are {name}",
-                value=sum(not client.flags & flag for client in clients),
-            )
-        durable = sum(bool(client.flags & Flags.DURABLE) for client in clients)
-        yield GaugeMetricFamily(
-            "fyrehose_backbone_durable_journals", "Clients alive that are durable journals", value=durable
-        )
-        resending = node.repair_dispatcher
-        yield CounterMetricFamily(
-            "fyrehose_backbone_retransmitted", "Messages sent again from memory", value=resending.retransmitted
-        )
-        yield GaugeMetricFamily(
-            "fyrehose_backbone_retransmit_bytes",
-            "Bytes of the latest messages in memory",
-            value=resending.buffered_bytes,
-        )
-        yield GaugeMetricFamily(
-            "fyrehose_backbone_rate_limit_bytes",
-            "Bytes a second that publishers are slowed down to, 0 for none",
-            value=resending.backpressure.effective_rate or 0.0,
-        )
-        yield GaugeMetricFamily("fyrehose_backbone_sequence", "The last number given", value=node.sequencer.last)
+        sent_again = "Messages sent again from memory", node.repair_dispatcher.retransmitted
+        yield from counter_families("fyrehose_backbone", [("retransmitted", *sent_again)])
+        yield from gauge_families("fyrehose_backbone", _backbone_gauges(node))
+
+
+def _backbone_gauges(node: Backbone) -> Iterator[tuple[str, str, float]]:
+    clients, resending = node.clients, node.repair_dispatcher
+    yield "clients", "Clients alive", len(clients)
+    for name, flag in (("subscribers", Flags.NOSUBSCRIBE), ("journals", Flags.NOJOURNAL)):
+        yield name, f"Clients alive that are {name}", sum(not client.flags & flag for client in clients)
+    durable = sum(bool(client.flags & Flags.DURABLE) for client in clients)
+    yield "durable_journals", "Clients alive that are durable journals", durable
+    yield "retransmit_bytes", "Bytes of the latest messages in memory", resending.buffered_bytes
+    rate = resending.backpressure.effective_rate or 0.0
+    yield "rate_limit_bytes", "Bytes a second that publishers are slowed down to, 0 for none", rate
+    yield "sequence", "The last number given", node.sequencer.last
 
 
 class ClientCollector(Collector):
@@ -102,13 +91,13 @@ class ClientCollector(Collector):
         node = self._protocol.node
         if node is None:
             return
-        for name, description in _CLIENT_COUNTERS.items():
-            yield CounterMetricFamily(f"fyrehose_client_{name}", description, value=getattr(node.counters, name))
-        yield CounterMetricFamily("fyrehose_client_resent", "PUSHes sent again", value=node.send_queue.retransmissions)
-        yield CounterMetricFamily(
-            "fyrehose_client_answered", "Messages sent as repairs", value=node.repair_responder.sent
+        rows = (
+            *_counter_rows(_CLIENT_COUNTERS, node.counters),
+            ("resent", "PUSHes sent again", node.send_queue.retransmissions),
+            ("answered", "Messages sent as repairs", node.repair_responder.sent),
         )
-        yield _labelled_counter("fyrehose_client_dropped", "Packets refused, by reason", "reason", node.drops.counts)
+        yield from counter_families("fyrehose_client", rows)
+        yield labelled_counter("fyrehose_client_dropped", "Packets refused, by reason", "reason", node.drops.counts)
         port: object = self._protocol.transport
         if isinstance(port, DatagramPort):
             yield from _port_metrics("fyrehose_client", port)
@@ -127,14 +116,11 @@ def _client_gauges(node: Client) -> Iterator[tuple[str, str, float]]:
         yield "sequence", "Number of the last message handed over", node.next_sequence - 1
 
 
+def _counter_rows(descriptions: Mapping[str, str], counters: object) -> Iterator[tuple[str, str, float]]:
+    return ((name, description, getattr(counters, name)) for name, description in descriptions.items())
+
+
 def _port_metrics(prefix: str, port: DatagramPort) -> Iterator[Metric]:
-    yield _labelled_counter(f"{prefix}_send_errors", "Datagrams not sent", "errno", port.send_errors)
+    yield labelled_counter(f"{prefix}_send_errors", "Datagrams not sent", "errno", port.send_errors)
     size = port.receive_buffer
     yield GaugeMetricFamily(f"{prefix}_receive_buffer_bytes", "What the kernel keeps for bursts", value=size)
-
-
-def _labelled_counter(name: str, description: str, label: str, counts: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(name, description, labels=[label])
-    for one, count in sorted(counts.items()):
-        family.add_metric([one], count)
-    return family

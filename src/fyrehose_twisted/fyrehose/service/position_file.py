@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-import tempfile
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
@@ -19,9 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE
-from fyrehose_twisted.process.locked_file import lock, state_file_errors
+from fyrehose_twisted.process.locked_file import lock, state_file_errors, unusable, write_temporary
 from fyrehose_twisted.repeats import EnvelopeRun
 
 MAGIC = b"FYREPLC\x01"
@@ -62,14 +60,10 @@ class PositionFile:
 
         :raises StateFileError: if the file cannot be written. It is unchanged then.
         """
-        content = _encode(position)
         with state_file_errors(self.path, "written"):
-            file, temporary = tempfile.mkstemp(prefix=f"{self.path.name}.", suffix=".new", dir=self.path.parent)
+            file, temporary = write_temporary(self.path, _encode(position))
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Before the file is visible to another process.
-                with os.fdopen(os.dup(file), "wb") as output:
-                    output.write(content)
-                os.fsync(file)
                 os.rename(temporary, self.path)
             except BaseException:
                 os.close(file)
@@ -120,17 +114,16 @@ def _encode(position: SubscriberPosition) -> bytes:
 def _decode(path: Path, content: bytes) -> SubscriberPosition | None:
     if not content:
         return None  # A new file, before the first delivery.
-    refusal = f"state file {path} is not usable: "
     advice = "; move it away and pass the start position with --from"
     if len(content) < len(MAGIC) or content[:7] != MAGIC[:7]:
-        raise StateFileError(refusal + "it was not written by a subscriber" + advice)
+        raise unusable(path, "it was not written by a subscriber", advice)
     if content[7] != MAGIC[7]:
-        raise StateFileError(refusal + f"it has version {content[7]}" + advice)
+        raise unusable(path, f"it has version {content[7]}", advice)
     size = len(content) - _HEADER.size - _CHECK.size
     if size < 0 or size % _RUN_BYTES or _CHECK.unpack(content[-4:])[0] != zlib.crc32(content[:-4]):
-        raise StateFileError(refusal + "it is damaged" + advice)
+        raise unusable(path, "it is damaged", advice)
     _, number, known, checksum = _HEADER.unpack_from(content)
     if not 1 <= number <= MAX_SEQUENCE + 1:
-        raise StateFileError(refusal + f"it is damaged (next number {number})" + advice)
+        raise unusable(path, f"it is damaged (next number {number})", advice)
     rows = np.frombuffer(content, "<u8", size // 8, _HEADER.size).reshape(-1, 4).tolist()
     return SubscriberPosition(number, checksum if known else None, tuple(EnvelopeRun(*row) for row in rows))

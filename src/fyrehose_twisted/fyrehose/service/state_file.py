@@ -36,7 +36,7 @@ from fyrehose_twisted.fyrehose.service.client_table_file import ClientTableFile
 from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE
 from fyrehose_twisted.interfaces import IClientMemory, ISequenceStore
 from fyrehose_twisted.process.boot_id import read_boot_id
-from fyrehose_twisted.process.locked_file import lock, open_locked, state_file_errors
+from fyrehose_twisted.process.locked_file import lock, open_locked, state_file_errors, unusable
 
 PAGE = 4_096
 MAGIC = b"FYRESEQ\x01"
@@ -179,24 +179,23 @@ def _check_start(start_at: int | None, last: int, path: Path) -> None:
 
 
 def _check_page(page: bytes, size: int, path: Path, stream: str) -> None:
-    refusal = f"state file {path} is not usable: "
     advice = "; restore it, or move it away and start with --start-at N, where N is above every number ever assigned"
     if not page:
-        raise StateFileError(refusal + "it is empty" + advice)
+        raise unusable(path, "it is empty", advice)
     if size < PAGE or size % PAGE or not page.startswith(MAGIC[:-1]):
-        raise StateFileError(refusal + f"it was not written by a backbone ({size} bytes)" + advice)
+        raise unusable(path, f"it was not written by a backbone ({size} bytes)", advice)
     _, order = _HEADER.unpack_from(page)
     if page[7] != MAGIC[7] or order != BYTE_ORDER_MARK:
-        raise StateFileError(refusal + "it has another version or byte order" + advice)
+        raise unusable(path, "it has another version or byte order", advice)
     last, bound = _NUMBERS.unpack_from(page, 16)
     if not last <= bound <= MAX_SEQUENCE:
-        raise StateFileError(refusal + f"it is damaged (last number {last}, bound {bound})" + advice)
+        raise unusable(path, f"it is damaged (last number {last}, bound {bound})", advice)
     if _checksum(page) != struct.unpack("=I", page[-4:])[0]:
-        raise StateFileError(refusal + "its checksum is wrong" + advice)
+        raise unusable(path, "its checksum is wrong", advice)
     (length,) = _NAME.unpack_from(page, 48)
     found = page[50 : 50 + length].decode(errors="replace")
     if found != stream:
-        raise StateFileError(refusal + f"it belongs to {found}, not to {stream}")
+        raise unusable(path, f"it belongs to {found}, not to {stream}")
 
 
 def _checksum(page: bytes | bytearray) -> int:

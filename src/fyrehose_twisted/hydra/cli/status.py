@@ -6,16 +6,13 @@ import argparse
 from collections.abc import Iterable
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
-
 from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.net.control.client import ControlClient, with_timeout
+from fyrehose_twisted.net.control.line_input import LineSender, send_standard_input
 from fyrehose_twisted.net.control.output import print_status
-from fyrehose_twisted.process.terminal import LinePublisher, format_table, open_input, print_error, sanitize
+from fyrehose_twisted.process.terminal import format_table, print_error, sanitize
 from fyrehose_twisted.wording import pluralize
 
-MAX_IN_FLIGHT = 100
-"""Largest number of lines in flight."""
 MAX_LINE_BYTES = 4_096
 """Largest line of standard input in bytes; the node enforces the limit of IRC."""
 
@@ -90,22 +87,21 @@ def _id(number: int | None) -> str:
 
 async def say(options: argparse.Namespace, node: ControlClient, reactor: Any) -> int:
     """Run the command and return its exit status."""
-    if options.line:
-        answer = await with_timeout(
-            node.request_numbered(ask="say", line=" ".join(options.line), retry=options.retry), reactor, options.timeout
-        )
-        problem = send_failure(answer)
-        return 0 if problem is None else print_error(problem)
-    speaker = LineSender(node, options.retry, reactor, options.timeout)
-    try:
-        await speaker.read(open_input(None), reactor)
-    except CancelledError:
-        speaker.stop("interrupted")
-        raise
-    if speaker.problem is None:
+
+    async def send(line: str) -> str | None:
+        request = node.request_numbered(ask="say", line=line, retry=options.retry)
+        return send_failure(await with_timeout(request, reactor, options.timeout))
+
+    async def send_line(line: bytes) -> int:
+        problem = await send(line.rstrip(b"\r").decode("utf-8", "surrogateescape"))
+        if problem is not None:
+            raise OperationalError(problem)
         return 0
-    missing = speaker.lines_read - speaker.published
-    return print_error(f"{missing:,} of {pluralize(speaker.lines_read, 'line')} not sent: {speaker.problem}")
+
+    if options.line:
+        problem = await send(" ".join(options.line))
+        return 0 if problem is None else print_error(problem)
+    return await send_standard_input(LineSender(MAX_LINE_BYTES, "lines", send_line), reactor, "not sent")
 
 
 def send_failure(answer: dict[str, Any]) -> str | None:
@@ -118,49 +114,3 @@ def send_failure(answer: dict[str, Any]) -> str | None:
     if answer.get("said") == "uncertain":
         return f"{why}: the line may or may not have been sent"
     return f"{why}: the line was not sent and will not be"
-
-
-class LineSender(LinePublisher):
-    """Sender of the lines of standard input."""
-
-    def __init__(self, node: ControlClient, retry: bool, reactor: Any, timeout: float) -> None:
-        super().__init__(MAX_LINE_BYTES, "lines")
-        self._node = node
-        self._retry = retry
-        self._reactor = reactor
-        self._timeout = timeout
-        self._sends_in_flight = 0
-        self._window_open: Deferred[None] | None = None
-
-    async def when_room(self) -> None:
-        """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
-        if self._sends_in_flight >= MAX_IN_FLIGHT:
-            self._window_open = Deferred()
-            await self._window_open
-
-    def publish(self, line: bytes) -> Deferred[int]:
-        """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
-        text = line.rstrip(b"\r").decode("utf-8", "surrogateescape")
-        said = self._node.request_numbered(ask="say", line=text, retry=self._retry)
-        self._sends_in_flight += 1
-        return Deferred.fromCoroutine(self._wait_for(said))
-
-    def failed(self, line: int, error: BaseException | None) -> None:
-        """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
-        self.problem = self.problem or f"line {line:,}: {error}"
-
-    def acknowledged(self, line: int, sequence: int) -> None:
-        """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
-        self.published += 1
-
-    async def _wait_for(self, reply: Deferred[dict[str, Any]]) -> int:
-        try:
-            problem = send_failure(await with_timeout(reply, self._reactor, self._timeout))
-        finally:
-            self._sends_in_flight -= 1
-            if self._window_open is not None:
-                room, self._window_open = self._window_open, None
-                room.callback(None)
-        if problem is not None:
-            raise OperationalError(problem)
-        return 0

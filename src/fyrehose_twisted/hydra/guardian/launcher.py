@@ -21,8 +21,6 @@ RESTART_DELAY = 5.0
 """Seconds before a guardian that exited is restarted."""
 KILL_TIMEOUT = 1.0
 """Seconds that a guardian may take to exit before it is killed."""
-LINK_KINDS = ("tcp:", "tls:", "udp:")
-"""Kinds of links that the guardian can open as well."""
 
 
 def can_guard() -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.process.secret import read_private_file
 
 
 def read_password(option: str, path: str) -> str:
@@ -13,15 +12,7 @@ def read_password(option: str, path: str) -> str:
     :raises ConfigurationError: if the file cannot be read, is accessible to other users, or has no valid password.
     """
     try:
-        with open(path, "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            password = file.read(4_096).strip()
-    except OSError as error:
-        raise ConfigurationError(f"{option}: {path} cannot be read: {error.strerror}") from error
-    if mode & 0o007:
-        raise ConfigurationError(f"{option}: {path} is accessible to all users; chmod 600 it")
-    try:
-        text = password.decode()
+        text = read_private_file(f"{option}: {path}", path).strip().decode()
     except UnicodeDecodeError:
         text = ""
     if not text or len(text) > 400 or not text.isprintable():

@@ -25,7 +25,7 @@ Bytes that are not UTF-8 are written as surrogates.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from zope.interface import implementer
@@ -34,40 +34,25 @@ from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.hydra.events import LeaderChanged, LineOutcome, LinesMissed, LinesReceived
 from fyrehose_twisted.hydra.wire.lines import untag
 from fyrehose_twisted.interfaces import IIrcListener
-from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection
-from fyrehose_twisted.net.control.json_lines import MAX_REQUEST, JsonLines
-from fyrehose_twisted.net.control.server import MAX_UNSENT
-
-MAX_PENDING_SENDS = 256
-"""Pending sends of one client at which reading from it is paused."""
+from fyrehose_twisted.net.control.server import ControlConnection
 
 
 @implementer(IIrcListener)
-class HydraControl(NodeConnection):
+class HydraControl(ControlConnection):
     """One control client.
 
     :param service: the :class:`~fyrehose_twisted.hydra.service.service.HydraService`.
     """
 
-    def __init__(self, service: Any, on_close: Callable[[HydraControl], None]) -> None:
-        super().__init__(JsonLines(MAX_REQUEST), ConnectionLimits(max_unsent=MAX_UNSENT))
-        self._service = service
-        self._on_close = on_close
-        self._pending_sends = 0
+    def __init__(self, service: Any, on_closed: Callable[[Any], None]) -> None:
+        super().__init__(service, on_closed)
         self._following = False
 
-    def messages_received(self, messages: Sequence[dict[str, Any]]) -> None:
-        """See :meth:`~fyrehose_twisted.net.connection.NodeConnection.messages_received`."""
-        for message in messages:
-            if not self.is_closed:
-                self._handle_request(message)
-
-    def connection_ended(self, reason: str) -> None:
-        """See :meth:`~fyrehose_twisted.net.connection.NodeConnection.connection_ended`."""
+    def release(self) -> None:
+        """See :meth:`~fyrehose_twisted.net.control.server.ControlConnection.release`."""
         if self._following:
             self._following = False
             self._service.unlisten(self)
-        self._on_close(self)
 
     def lines_received(self, lines: LinesReceived) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IIrcListener`."""
@@ -86,7 +71,8 @@ class HydraControl(NodeConnection):
         """See :class:`~fyrehose_twisted.interfaces.IIrcListener`."""
         self.send([_leader_message(leader)])
 
-    def _handle_request(self, message: dict[str, Any]) -> None:
+    def handle_request(self, message: dict[str, Any]) -> None:
+        """See :meth:`~fyrehose_twisted.net.control.server.ControlConnection.handle_request`."""
         match message:
             case {"ask": "status"}:
                 self.send([{"status": self._service.status()}])
@@ -109,15 +95,10 @@ class HydraControl(NodeConnection):
         except FyrehoseError as error:
             self.send([{"error": str(error), "id": number}])
             return
-        self._pending_sends += 1
-        if self._pending_sends == MAX_PENDING_SENDS:
-            self._transport.pauseProducing()
+        self.request_started()
 
         def said(result: LineOutcome) -> None:
-            self._pending_sends -= 1
-            if self._pending_sends == MAX_PENDING_SENDS - 1 and not self.is_closed:
-                self._transport.resumeProducing()
-            self.send([{"said": result.outcome.value, "why": result.reason, "id": number}])
+            self.request_finished({"said": result.outcome.value, "why": result.reason, "id": number})
 
         saying.addCallback(said)
 

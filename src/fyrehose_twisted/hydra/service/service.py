@@ -41,9 +41,9 @@ from fyrehose_twisted.hydra.node.node import HydraNode
 from fyrehose_twisted.hydra.node.status import NodeStatus
 from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.hydra.service.control import HydraControl
+from fyrehose_twisted.hydra.service.event_log import log_event
 from fyrehose_twisted.hydra.service.listening import HydraPorts
 from fyrehose_twisted.hydra.service.metrics import HydraCollector
-from fyrehose_twisted.hydra.service.observers import log_event
 from fyrehose_twisted.hydra.service.state_file import StateFile
 from fyrehose_twisted.hydra.service.storage import Storage
 from fyrehose_twisted.hydra.transports.auth import Authenticator

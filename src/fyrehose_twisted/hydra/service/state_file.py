@@ -9,12 +9,9 @@ unrecorded promises may bind it, zeros, and the CRC-32 of everything before. Num
 
 from __future__ import annotations
 
-import fcntl
-import os
 import struct
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +19,7 @@ from typing import NamedTuple
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.process.boot_id import read_boot_id
+from fyrehose_twisted.process.locked_file import LockedFile
 
 MAGIC = b"HYDRA\x00\x00\x01"
 RECORD_SIZE = 128
@@ -75,11 +73,9 @@ class StateFile:
         self._now = now
         self._promise_period = promise_period
         self._uncertain_until = 0.0
-        self._broken = False
-        self._file = self._lock = -1
+        self._file = LockedFile(path)
         try:
-            new = self._acquire_lock()
-            self._load(new)
+            self._load()
         except BaseException:
             self.close()
             raise
@@ -90,52 +86,20 @@ class StateFile:
         :param own_id: id of the node, 0 for none.
         :raises StateFileError: if writing failed, now or earlier.
         """
-        if self._broken or self._file < 0:
-            raise StateFileError(f"state file {self.path} could not be written before, or is closed")
         self._number += 1
-        record = self._pack(state, own_id)
-        try:
-            if os.pwrite(self._file, record, self._number % 2 * RECORD_SIZE) != RECORD_SIZE:
-                raise OSError(0, "only a part could be written; is the disk full?")
-            if self._sync:
-                os.fdatasync(self._file)
-        except OSError as error:
-            raise self._failed("cannot be written", error) from error
+        self._file.write(self._pack(state, own_id), self._number % 2 * RECORD_SIZE, sync=self._sync)
         self.durable = state
 
     def close(self) -> None:
         """Close the file and release the lock. Closing twice is harmless."""
-        for descriptor in (self._file, self._lock):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._file = self._lock = -1
+        self._file.close()
 
-    def _acquire_lock(self) -> bool:
-        """Acquire the lock; return whether the lock file is new."""
-        lock = f"{self.path}.lock"
-        try:
-            try:
-                self._lock, new = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), True
-            except FileExistsError:
-                self._lock, new = os.open(lock, os.O_RDWR | os.O_CLOEXEC), False
-        except OSError as error:
-            raise self._failed("cannot be locked", error) from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise StateFileError(f"state file {self.path} is in use by another node; give each its own") from error
-        return new
-
-    def _load(self, new: bool) -> None:
-        try:
-            self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-            data = os.pread(self._file, 2 * RECORD_SIZE + 1, 0)
-        except FileNotFoundError:
+    def _load(self) -> None:
+        data = self._file.read(2 * RECORD_SIZE + 1, to_write=True)
+        if data is None:
             # A lock file without state file: the state file was removed, with its promises.
-            self._create(DurableState(), remembers=new)
+            self._create(DurableState(), remembers=self._file.is_new)
             return
-        except OSError as error:
-            raise self._failed("cannot be read", error) from error
         if not data.strip(b"\0"):
             # Emptied by an operator, or created just before a power failure: earlier promises are unknown.
             self._create(DurableState(), remembers=False)
@@ -164,40 +128,15 @@ class StateFile:
 
     def _create(self, state: DurableState, *, remembers: bool) -> None:
         """Replace the file with a new one."""
-        new = f"{self.path}.new"
         self._number += 2 - self._number % 2
         self.durable, self.remembers = state, remembers
         self._uncertain_until = 0.0 if remembers else self._now + self._promise_period
-        try:
-            file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            try:
-                os.write(file, self._pack(state) + bytes(RECORD_SIZE))
-                os.fsync(file)
-                os.rename(new, self.path)
-            except BaseException:
-                os.close(file)
-                with suppress(OSError):
-                    os.remove(new)
-                raise
-            directory = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
-        except OSError as error:
-            raise self._failed("cannot be written", error) from error
-        if self._file >= 0:
-            os.close(self._file)
-        self._file = file
+        self._file.replace(self._pack(state) + bytes(RECORD_SIZE))
 
     def _pack(self, state: DurableState, own_id: int = 0) -> bytes:
         fields = _FIELDS.pack(MAGIC, self._network, self._boot, self._number, *state, own_id, self._uncertain_until)
         body = fields.ljust(RECORD_SIZE - _CHECKSUM.size, b"\0")
         return body + _CHECKSUM.pack(zlib.crc32(body))
-
-    def _failed(self, problem: str, error: OSError) -> StateFileError:
-        self._broken = True
-        return StateFileError(f"state file {self.path} {problem}: {error.strerror}")
 
 
 def _without_own_promise(state: DurableState, own_id: int) -> DurableState:

@@ -15,9 +15,6 @@ from fyrehose_twisted.journal.store import JournalConfig, check_unlocked
 from fyrehose_twisted.journal.upkeep.maintenance import MaintainedJournal
 from fyrehose_twisted.record import Record
 
-SYNC_INTERVAL = 1.0
-"""Seconds between syncs of the journal."""
-
 LineEvent = LinesReceived | LinesMissed
 
 
@@ -118,7 +115,6 @@ class Storage:
             stream_uri(network),
             reactor,
             config=self._config,
-            sync_interval=SYNC_INTERVAL,
             on_failure=failed,
         )
         self.lines = LineJournal(self._journal.journal)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from select import PIPE_BUF
@@ -40,9 +39,8 @@ from zope.interface import implementer
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
 from fyrehose_twisted.hydra.transports.fifo_pair import READ_SIZE, FifoPair
+from fyrehose_twisted.hydra.transports.transport import ProducerTransport
 
-HIGH_WATERMARK, LOW_WATERMARK = 262_144, 65_536
-"""Unsent bytes above which a producer is paused, and below which it is resumed."""
 CALL_INTERVAL = 0.5
 """Seconds between session lines while the stream opens."""
 CHECK_INTERVAL = 1.0
@@ -71,23 +69,21 @@ class FifoAddress:
 
 
 @implementer(ITransport, IConsumer)
-class FifoTransport:
+class FifoTransport(ProducerTransport):
     """Transport of one stream, from its first session line to its end.
 
     :param on_opened: called once both sides know each other's session.
     :param on_failed: called if the stream cannot be opened.
     :ivar session: session id of this side.
-    :ivar disconnecting: whether :meth:`loseConnection` was called.
     """
 
     log = Logger()
 
     def __init__(self, reactor: Any, pair: FifoPair, max_ping: float, on_opened: Any, on_failed: Any) -> None:
+        super().__init__()
         self.session = secrets.token_hex(8).encode()
         self.peer: bytes | None = None
         """Session id of the other side, once known."""
-        self.connected = False
-        self.disconnecting = False
         self.protocol: Any = None
         self._finished = False
         self._reactor = reactor
@@ -95,8 +91,6 @@ class FifoTransport:
         self._max_ping = max_ping
         self._on_opened = on_opened
         self._on_failed = on_failed
-        self._producer: Any = None
-        self._paused = False
         self._control = bytearray()
         """Pending session line, written before any data."""
         self._waiting = bytearray()
@@ -121,41 +115,12 @@ class FifoTransport:
         self._start_writing()
         self._update_producer()
 
-    def writeSequence(self, data: Iterable[bytes]) -> None:
-        """Twisted: send several chunks."""
-        self.write(b"".join(data))
-
-    def loseConnection(self) -> None:
-        """Twisted: close once everything is written."""
-        if self.connected and not self.disconnecting:
-            self.disconnecting = True
-            if self._producer is None:
-                self._close()
-
     def abortConnection(self) -> None:
         """Twisted: abort the stream."""
         if self.connected:
             self.disconnecting = True
             self._waiting.clear()
             self._reactor.callLater(0, self.end, error.ConnectionAborted())
-
-    def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Twisted: pause and resume a producer by the watermarks."""
-        if self._producer is not None:
-            raise RuntimeError(f"{self._producer!r} is registered already")
-        if not streaming:
-            raise NotImplementedError("only push producers")
-        if not self.connected:
-            producer.stopProducing()
-            return
-        self._producer, self._paused = producer, False
-        self._update_producer()
-
-    def unregisterProducer(self) -> None:
-        """Twisted: remove the producer."""
-        self._producer = None
-        if self.connected and self.disconnecting:
-            self._close()
 
     def getPeer(self) -> FifoAddress:
         """Twisted: return the address of the peer."""
@@ -182,10 +147,7 @@ class FifoTransport:
         if not self.connected:
             self._on_failed(problem)
             return
-        self.connected = False
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            producer.stopProducing()
+        self._stop_producer()
         self.protocol.connectionLost(Failure(problem))
 
     # Receiving
@@ -304,15 +266,8 @@ class FifoTransport:
         self._closing_since = float(self._reactor.seconds())
         self._start_writing()
 
-    def _update_producer(self) -> None:
-        if self._producer is None:
-            return
-        if not self._paused and len(self._waiting) > HIGH_WATERMARK:
-            self._paused = True
-            self._producer.pauseProducing()
-        elif self._paused and len(self._waiting) <= LOW_WATERMARK:
-            self._paused = False
-            self._producer.resumeProducing()
+    def _unsent(self) -> int:
+        return len(self._waiting)
 
     # Timers
 

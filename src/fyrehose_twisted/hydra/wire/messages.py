@@ -6,7 +6,6 @@ are not UTF-8 are kept as surrogates.
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import NamedTuple
 
 MAX_ID = 2**32 - 1
@@ -40,24 +39,6 @@ E_SEND = frozenset((b"JOIN", b"PART", b"PRIVMSG", b"NOTICE", b"MODE", b"TOPIC", 
 """IRC commands that a SEND may carry."""
 E_RECV = E_SEND | {b"QUIT"}
 """IRC commands that are relayed as RECV."""
-
-
-class Command(Enum):
-    """First word of each message."""
-
-    PING = b"PING"
-    PONG = b"PONG"
-    RECV = b"RECV"
-    SEND = b"SEND"
-    DROP = b"DROP"
-    NOMINATE = b"NOMINATE"
-    PLEDGE = b"PLEDGE"
-    CALL = b"CALL"
-    ELECT = b"ELECT"
-    KNOCK = b"KNOCK"
-    MEET = b"MEET"
-    WELCOME = b"WELCOME"
-    HELLO = b"HELLO"
 
 
 class Ping(NamedTuple):

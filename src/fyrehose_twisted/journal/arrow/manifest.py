@@ -8,11 +8,11 @@ file of an epoch may be replaced by a longer one at any time.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.process.atomic_file import replace_file
 
 MANIFEST_NAME = "_manifest.json"
 VERSION = 1
@@ -74,13 +74,4 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
         "files": [file._asdict() for file in manifest.files],
     }
     temporary = directory / f".{MANIFEST_NAME}.tmp"
-    with open(temporary, "w", encoding="utf-8") as output:
-        json.dump(content, output, indent=1)
-        output.flush()
-        os.fsync(output.fileno())
-    os.replace(temporary, directory / MANIFEST_NAME)
-    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    replace_file(directory / MANIFEST_NAME, json.dumps(content, indent=1).encode(), temporary)

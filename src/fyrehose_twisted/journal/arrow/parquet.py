@@ -25,6 +25,7 @@ from fyrehose_twisted.journal.block import Block, Numbers
 from fyrehose_twisted.journal.errors import Damage, JournalDamaged, JournalError, JournalInUse
 from fyrehose_twisted.journal.format.layout import directory_name
 from fyrehose_twisted.journal.format.segment_header import different_tags
+from fyrehose_twisted.process.atomic_file import sync_directory
 
 NUMBERS_PER_FILE = 1_000_000
 """Rows of a file."""
@@ -248,11 +249,11 @@ class _Export:
             output.flush()
             os.fsync(output.fileno())
         os.rename(temporary, path)
-        _sync(self._directory)
+        sync_directory(self._directory)
         self._write_manifest()
         if partial is not None and partial != file:
             os.unlink(self._directory / partial.name)
-            _sync(self._directory)
+            sync_directory(self._directory)
         return WrittenFile(str(path), rows)
 
     def _write_rows(self, output: Any, file: ExportedFile, lost: list[tuple[int, int]]) -> int:
@@ -387,13 +388,5 @@ def _locked(directory: Path) -> Iterator[None]:
         yield
     except BlockingIOError:
         raise JournalInUse(f"{directory} is in use by another process that writes Parquet files there") from None
-    finally:
-        os.close(descriptor)
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)

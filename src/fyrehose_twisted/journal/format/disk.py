@@ -11,6 +11,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.effects import Datagram
 from fyrehose_twisted.interfaces import IDirectory, IFile
+from fyrehose_twisted.process.atomic_file import sync_directory
 
 LOCK_NAME = "lock"
 
@@ -112,11 +113,7 @@ class LocalDirectory:
 
     def sync(self) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IDirectory.sync`."""
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_directory(self.path)
 
     def room(self) -> int:
         """Return the free bytes of the file system."""

@@ -9,6 +9,7 @@ from urllib.parse import quote, unquote
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.format.segment_header import MAX_URI, segment_number
+from fyrehose_twisted.process.atomic_file import sync_directory
 
 _STREAM = re.compile(r"([a-z][a-z0-9+.]*)://(.+)", re.DOTALL)
 _DIRECTORY = re.compile(r"([a-z][a-z0-9+.]*)-(.+)")
@@ -53,11 +54,7 @@ def make_directory(root: Path, stream: str) -> Path:
     path = root / directory_name(stream)
     if not path.is_dir():
         path.mkdir(mode=0o750, exist_ok=True)
-        descriptor = os.open(root, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_directory(root)
     return path
 
 

@@ -21,6 +21,9 @@ from fyrehose_twisted.process.repeating import PeriodicCall
 INTERVAL = 1.0
 """Seconds between two maintenance runs."""
 
+SYNC_INTERVAL = 1.0
+"""Seconds between syncs of a maintained journal, which is not synced at each commit."""
+
 REST = 60
 """Runs without compaction after one has failed."""
 
@@ -126,7 +129,7 @@ class Maintenance:
 
 
 class MaintainedJournal:
-    """The journal of a stream that a service writes, opened and maintained.
+    """The journal of a stream that a service writes, opened, synced each second and maintained.
 
     :param directory: directory of journals; made if need be.
     :param on_failure: called if the journal cannot go on.
@@ -142,13 +145,12 @@ class MaintainedJournal:
         reactor: Any,
         *,
         config: JournalConfig | None,
-        sync_interval: float,
         on_failure: Callable[[Exception], object],
     ) -> None:
         self.journal = open_journal(directory, stream, config=config)
         for line in self.journal.recovery.messages():
             self.log.warn("{journal}: {line}", journal=self.journal, line=line)
-        self._maintenance = Maintenance(self.journal, reactor, sync_interval=sync_interval, on_failure=on_failure)
+        self._maintenance = Maintenance(self.journal, reactor, sync_interval=SYNC_INTERVAL, on_failure=on_failure)
         self._maintenance.start()
 
     async def stop(self) -> None:

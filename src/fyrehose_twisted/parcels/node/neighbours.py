@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from math import inf
 
 from fyrehose_twisted.consensus.messages import MemberId
 from fyrehose_twisted.effects import Address, Peer
@@ -227,11 +226,6 @@ class Neighbours:
     def timed_out(self, now: float) -> list[Neighbour]:
         """Return the nodes that are not alive any more."""
         return [one for one in self._known.values() if not one.is_alive(now)]
-
-    def seconds_silent(self, name: str, now: float) -> float:
-        """Return the seconds since a node was heard; infinity if it is not known."""
-        known = self._known.get(name)
-        return inf if known is None else now - known.heard_at
 
 
 def format_address(address: Address) -> str:

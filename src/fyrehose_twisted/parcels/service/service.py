@@ -26,9 +26,9 @@ from fyrehose_twisted.parcels.events import EventsDelivered, EventsSkipped, Publ
 from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
 from fyrehose_twisted.parcels.service.dialer import Dialer
+from fyrehose_twisted.parcels.service.event_log import log_event
 from fyrehose_twisted.parcels.service.events_api import OrderedEventsMixin
 from fyrehose_twisted.parcels.service.http import HttpSite
-from fyrehose_twisted.parcels.service.observers import log_event
 from fyrehose_twisted.parcels.service.storage import Storage
 from fyrehose_twisted.parcels.wire.codec import ParcelCodec
 from fyrehose_twisted.parcels.wire.messages import node_id

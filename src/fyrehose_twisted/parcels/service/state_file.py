@@ -8,8 +8,6 @@ these are, and under which boot of the machine they were made; every other one i
 
 from __future__ import annotations
 
-import fcntl
-import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -23,6 +21,7 @@ from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.parcels.node.persistent_state import PersistentState, StateChange
 from fyrehose_twisted.parcels.wire.messages import PublisherRun
 from fyrehose_twisted.process.boot_id import read_boot_id
+from fyrehose_twisted.process.locked_file import LockedFile
 
 MAGIC = b"PARCELS\x01"
 _LENGTH = struct.Struct("<I")
@@ -32,7 +31,7 @@ _FRAME = struct.Struct("<III")
 class StateFile(PersistentState):
     """Persistent state that survives the process, and with ``sync`` also power failures.
 
-    :param path: path of the file. ``path`` plus ``.lock`` exists while it is open, and ``.new`` while it is replaced.
+    :param path: path of the file. A lock file, ``path`` with ``.lock`` appended, remains beside it.
     :param sync: make each change survive a power failure. Without that, a node that starts after one has forgotten its
         promises, and is a new member.
     :ivar lost_to_power_failure: whether a power failure made the stored state unusable.
@@ -45,17 +44,7 @@ class StateFile(PersistentState):
         self.lost_to_power_failure = False
         self._sync = sync
         self._boot_id = boot_id()
-        self._broken = False
-        self._file = -1
-        try:
-            self._lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise self._failed("cannot be locked", error) from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._lock)
-            raise StateFileError(f"state file {path} is in use by another node") from error
+        self._file = LockedFile(path)
         try:
             self._read()
         except BaseException:
@@ -75,33 +64,21 @@ class StateFile(PersistentState):
 
         :raises StateFileError: if that fails; then every later call fails, too.
         """
-        if self._broken:
-            raise StateFileError(f"state file {self.path} failed earlier; restart the node")
+        self._file.check_writable()
         self.apply(change)
-        if change.snapshot is not None:
+        if change.snapshot is None:
+            self._file.write(_frame(_pack(change)), sync=self._sync)
+        else:
             self._replace()
-            return
-        try:
-            _write(self._file, _frame(_pack(change)))
-            if self._sync:
-                os.fdatasync(self._file)
-        except OSError as error:
-            raise self._failed("cannot be written", error) from error
 
     def close(self) -> None:
         """Close the file and release its lock. Closing twice is harmless."""
-        for descriptor in (self._file, self._lock):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._file = self._lock = -1
+        self._file.close()
 
     def _read(self) -> None:
-        try:
-            data = self.path.read_bytes()
-        except FileNotFoundError:
+        data = self._file.read()
+        if data is None:
             return
-        except OSError as error:
-            raise self._failed("cannot be read", error) from error
         if not data.strip(b"\0"):
             # After a power failure, unsynced data may have its length but not its content.
             self.lost_to_power_failure = bool(data)
@@ -126,33 +103,12 @@ class StateFile(PersistentState):
         """Write the whole state to a new file and replace the old one."""
         member = self.member
         assert member is not None, "begin() comes first"
-        new = f"{self.path}.new"
         first = self.snapshot_index + 1 if self.entries else 0
         change = StateChange(
             self.term, self.voted_for, self.cluster_id, self.commit_index, self.snapshot, first, self.entries
         )
-        try:
-            file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            try:
-                head = [member.name, member.incarnation, self.starts, self._boot_id, self._sync]
-                _write(file, MAGIC + _frame(head) + _frame(_pack(change)))
-                if self._sync:
-                    os.fdatasync(file)
-                os.rename(new, self.path)
-                if self._sync:
-                    _sync_directory(self.path.parent)
-            except BaseException:
-                os.close(file)
-                raise
-        except OSError as error:
-            raise self._failed("cannot be written", error) from error
-        if self._file >= 0:
-            os.close(self._file)
-        self._file = file
-
-    def _failed(self, problem: str, error: OSError) -> StateFileError:
-        self._broken = True
-        return StateFileError(f"state file {self.path} {problem}: {error.strerror}")
+        head = [member.name, member.incarnation, self.starts, self._boot_id, self._sync]
+        self._file.replace(MAGIC + _frame(head) + _frame(_pack(change)), sync=self._sync)
 
 
 def _frame(body: Any) -> bytes:
@@ -174,20 +130,6 @@ def _bodies(data: bytes) -> Iterator[Any]:
         if zlib.crc32(body) != checksum:
             raise ValueError(f"the frame at byte {start} does not have its checksum")
         yield loads(body)
-
-
-def _write(file: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(file, left) :]
-
-
-def _sync_directory(path: Path) -> None:
-    directory = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _pack(change: StateChange) -> list[Any]:

@@ -18,9 +18,6 @@ from fyrehose_twisted.parcels.service.state_file import StateFile
 STATE_FILE_NAME = "promises"
 """Name of the file with the persistent state."""
 
-SYNC_INTERVAL = 1.0
-"""Seconds between syncs of the journal. Until an event is synced, the persistent state has it."""
-
 
 class Storage:
     """Files of one node.
@@ -60,7 +57,6 @@ class Storage:
             stream_uri(config.cluster),
             reactor,
             config=self._config,
-            sync_interval=SYNC_INTERVAL,
             on_failure=on_failure,
         )
         journal = self._journal.journal

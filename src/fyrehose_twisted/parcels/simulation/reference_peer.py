@@ -30,7 +30,6 @@ class ReferencePeer:
     def __init__(self, name: str, address: Address, neighbours: Iterable[Address]) -> None:
         self.info = NodeInfo(node_id(name), Mode.DSC, name, address)
         self.known: dict[str, NodeInfo] = {}
-        self.request_count = 0
         self._effects: list[Effect] = [Dial(neighbour) for neighbour in neighbours]
 
     def connected(self, peer: Peer, now: float) -> None:
@@ -55,7 +54,6 @@ class ReferencePeer:
         if peer.dialled:
             self.known.update((info.name, info) for info in message.neighbours or ())
         elif message.type is ParcelType.DSC_REQ and message.identity is not None:
-            self.request_count += 1
             self.known[message.identity.name] = message.identity
             listed = (*list(self.known.values())[:MAX_LISTED], self.info._replace(mode=Mode.WRK))
             answer = Parcel(True, ParcelType.DSC_RES, self.info.id, listed)

@@ -188,10 +188,6 @@ class Disk:
         """Return the durable content of each file, in order of names."""
         return {name: bytes(content.durable) for name, content in sorted(self._directory.cached.items())}
 
-    def flip_random_bit(self, rng: Random) -> tuple[str, int] | None:
-        """Flip a random durable bit; return the file and the offset, ``None`` if nothing is durable."""
-        return self.flip_bits_at_fraction(rng.random(), 1 << rng.randrange(8))
-
     def flip_bits_at_fraction(self, fraction: float, mask: int) -> tuple[str, int] | None:
         """Flip bits of the durable byte at ``fraction`` (0 inclusive to 1 exclusive), with files in order of names.
 

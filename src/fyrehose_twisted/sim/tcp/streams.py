@@ -149,12 +149,6 @@ class StreamConnections:
         """Return the connections that are open for the node of ``host``."""
         return [end.peer for end in self.connection_ends(host).values() if end.is_open]
 
-    def buffered(self, host: Host) -> int:
-        """Return the number of bytes queued on all connections of ``host``; see :attr:`StreamLimits.window`."""
-        return sum(
-            end.send_buffer.waiting_bytes for end in self.connection_ends(host).values() if end.send_buffer is not None
-        )
-
     def reset(self, one: Host, other: Host) -> None:
         """Reset the connections between two hosts on both sides at once."""
         for end in self.ends_between(one, other) + self.ends_between(other, one):

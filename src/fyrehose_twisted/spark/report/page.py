@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from html import escape
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import Any
 
-from plotly.offline import get_plotlyjs
-
+from fyrehose_twisted.process.atomic_file import replace_file
 from fyrehose_twisted.spark.report.binning import FindingLane
 from fyrehose_twisted.spark.report.figures import latency_plots, loss_plot, rate_plot
+from fyrehose_twisted.spark.report.html import render_figure, render_page, render_table, render_verdict
 from fyrehose_twisted.spark.report.page_data import MAX_JOURNALS, ReportData, SequencePlotData
 from fyrehose_twisted.spark.report.rows import Cell, ReportTable, report_tables
 from fyrehose_twisted.spark.report.sequence_figures import divergence_chart, lane_chart, repair_chart
-from fyrehose_twisted.spark.report.style import DARK, Plot
+from fyrehose_twisted.spark.report.style import Plot
 from fyrehose_twisted.spark.report.text import short_names, summary_verdict
 from fyrehose_twisted.wording import pluralize
-
-
-class _Page(Template):
-    # CSS and scripts contain both $ and single @.
-    delimiter = "@@"
 
 
 def write_page(found: ReportData, out: Path, title: str, now: datetime) -> None:
@@ -35,51 +26,40 @@ def write_page(found: ReportData, out: Path, title: str, now: datetime) -> None:
     :param now: creation time in UTC.
     :raises OSError: if the file cannot be written.
     """
-    text = render(found, title, now)
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            # File names may contain bytes that are not valid text.
-            file.write(text.encode("utf-8", "replace"))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, out)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    # File names may contain bytes that are not valid text.
+    replace_file(out, render(found, title, now).encode("utf-8", "replace"))
 
 
 def render(found: ReportData, title: str, now: datetime) -> str:
     """Render the page; all data is escaped, so none can become markup or script."""
     sections, plots = _sections(found)
-    figures = {plot.name: json.loads(plot.figure.to_json()) for plot in plots if plot.figure is not None}
-    data = json.dumps({"figures": figures, "dark": DARK}, separators=(",", ":")).replace("<", "\\u003c")
-    template = files("fyrehose_twisted.spark.report").joinpath("page.html").read_text("utf-8")
-    body = f"<header><h1>{escape(title)}</h1></header>\n<main>\n{sections}\n</main>\n{_footer(found, now)}"
-    return _Page(template).substitute(TITLE=escape(title), BODY=body, FIGURES=data, PLOTLY=get_plotlyjs())
+    footer = f"Made {now:%Y-%m-%d %H:%M:%S} UTC. All times are UTC. What was read:"
+    return render_page(title, sections, plots, footer, _sources(found))
 
 
-def _sections(found: ReportData) -> tuple[str, list[Plot]]:
-    parts = [_render_verdict(found), *map(_render_table, report_tables(found))]
+def _sections(found: ReportData) -> tuple[list[str], list[Plot]]:
+    said = summary_verdict(found)
+    verdict = render_verdict(said.level, said.headline, said.sentences, said.findings)
+    parts = [verdict, *map(_render_table, report_tables(found))]
     plots = [
         rate_plot(found.traffic, found.streams),
         loss_plot(found.traffic),
         *latency_plots(found.latency, found.streams),
     ]
     parts.append("<h2>Over time</h2>")
-    parts += [_render_figure(plot) for plot in plots]
+    parts += [render_figure(plot) for plot in plots]
     for index, numbers in enumerate(found.sequence_plots):
         heading = f"Sequence numbers of {numbers.axis.stream}"
         if numbers.axis.epoch:
             heading += f", epoch {numbers.axis.epoch}"
         some = _render_sequence_plots(found, numbers, str(index))
-        parts += [f"<h2>{escape(heading)}</h2>", *map(_render_figure, some)]
+        parts += [f"<h2>{escape(heading)}</h2>", *map(render_figure, some)]
         plots += some
     if not found.sequence_plots:
         parts.append("<h2>Sequence numbers</h2><p>There are no numbers to show: the tables are empty.</p>")
     if found.further_axes:
         parts.append(f'<p class="soft">{found.further_axes:,} more, in which there is less to see, have no plots.</p>')
-    return "\n".join(parts), plots
+    return parts, plots
 
 
 def _render_sequence_plots(found: ReportData, numbers: SequencePlotData, name: str) -> list[Plot]:
@@ -110,16 +90,6 @@ def _render_sequence_plots(found: ReportData, numbers: SequencePlotData, name: s
     return plots
 
 
-def _render_verdict(found: ReportData) -> str:
-    said = summary_verdict(found)
-    items = "".join(f"<li>{escape(one)}</li>" for one in said.findings)
-    return (
-        f'<section class="card verdict {said.level}" id="verdict" aria-labelledby="headline">'
-        f'<h2 id="headline">{escape(said.headline)}</h2><p>{escape(" ".join(said.sentences))}</p>'
-        f"{f'<ul>{items}</ul>' if items else ''}</section>"
-    )
-
-
 def _render_table(listing: ReportTable) -> str:
     if not listing.rows:
         return f'<section class="card"><h3>{escape(listing.title)}</h3><p>{escape(listing.note)}</p></section>'
@@ -128,13 +98,7 @@ def _render_table(listing: ReportTable) -> str:
         for column, name in enumerate(listing.columns)
     )
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>\n" for row in listing.rows)
-    note = f" <small>{escape(listing.note)}</small>" if listing.note else ""
-    title = escape(listing.title)
-    return (
-        f'<div class="table" role="region" tabindex="0" aria-label="{title}"><table id="{listing.name}">'
-        f"<caption>{title}{note}</caption><thead><tr>{head}</tr></thead>"
-        f"<tbody>\n{body}</tbody></table></div>"
-    )
+    return render_table(listing.name, listing.title, listing.note, head, body)
 
 
 def _cell(value: Cell) -> str:
@@ -151,34 +115,6 @@ def _is_number(rows: Sequence[Sequence[Cell]], column: int) -> bool:
 
 def _class(names: str) -> str:
     return f' class="{names}"' if names else ""
-
-
-def _render_figure(plot: Plot) -> str:
-    title, caption = escape(plot.title), escape(plot.caption)
-    if plot.figure is None:
-        return f'<section class="card" id="{plot.name}"><h3>{title}</h3><p class="soft">{caption}</p></section>'
-    keys = "".join(
-        f'<li><button type="button" aria-pressed="true" data-group="{escape(key.group)}">'
-        f'<i style="--swatch:{key.colour};--swatch-dark:{DARK[key.colour]}"></i>'
-        f"<bdi>{escape(key.text)}</bdi></button></li>"
-        for key in plot.legend
-    )
-    legend = f'<ul class="legend" aria-label="What is shown">{keys}</ul>' if len(plot.legend) > 1 else ""
-    height = int(plot.figure.layout.height)
-    return (
-        f'<figure class="card" id="{plot.name}"><h3>{title}</h3>{legend}'
-        f'<div class="plot" data-figure="{plot.name}" role="img" aria-label="{title}. {caption}" '
-        f'style="min-height:{height}px"></div><figcaption>{caption}</figcaption></figure>'
-    )
-
-
-def _footer(found: ReportData, now: datetime) -> str:
-    made = f"Made {now:%Y-%m-%d %H:%M:%S} UTC. All times are UTC. What was read:"
-    return f"<footer><p>{made}</p>{_list(_sources(found))}</footer>"
-
-
-def _list(items: Iterable[str]) -> str:
-    return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
 
 
 def _sources(found: ReportData) -> list[str]:

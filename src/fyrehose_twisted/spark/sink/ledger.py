@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
+
+from fyrehose_twisted.process.atomic_file import replace_file
 
 LEDGER_DIRECTORY = "fyrehose-sink"
 
@@ -68,9 +69,5 @@ class Ledger:
         if query is None:
             return
         self._path.parent.mkdir(exist_ok=True)
-        new = self._path.with_suffix(".new")
-        with new.open("w", encoding="utf-8") as file:
-            json.dump({"query": query, "batch": batch, "messages": messages}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)
+        content = json.dumps({"query": query, "batch": batch, "messages": messages})
+        replace_file(self._path, content.encode(), self._path.with_suffix(".new"))

@@ -95,7 +95,6 @@ class DurabilityReportsHold(_JournalInvariant):
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
         self._durable: dict[Host, set[int]] = {host: set() for host in self.journal_hosts}
-        self.reported_count = 0
 
     def persisted(self, host: Host, state: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
@@ -116,7 +115,6 @@ class DurabilityReportsHold(_JournalInvariant):
             return
         wanted = self.by_host[host].kept
         for _, sequence in event.messages if wanted else ():
-            self.reported_count += 1
             have = sum(sequence in durable for durable in self._durable.values())
             if have < wanted:
                 self.violated(f"{sequence} is told to be kept by {wanted}, and {have} have made it durable", host)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 from twisted.internet import error
@@ -26,33 +25,26 @@ from zope.interface import implementer
 
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address
+from fyrehose_twisted.hydra.transports.transport import ProducerTransport
 from fyrehose_twisted.hydra.transports.udp.demux import SessionDemux
 from fyrehose_twisted.hydra.transports.udp.session import CloseReason, UdpSession
 from fyrehose_twisted.interfaces import IBatchReceiver
 from fyrehose_twisted.net.addresses import resolve_address
 from fyrehose_twisted.net.udp import DatagramPort
 
-HIGH_WATERMARK, LOW_WATERMARK = 262_144, 65_536
-"""Unacknowledged bytes above which a producer is paused, and below which it is resumed."""
-
 
 @implementer(ITransport, IConsumer)
-class UdpTransport:
-    """Transport of one stream.
-
-    :ivar disconnecting: whether :meth:`loseConnection` was called.
-    """
+class UdpTransport(ProducerTransport):
+    """Transport of one stream."""
 
     def __init__(self, port: UdpPort, session: UdpSession) -> None:
-        self.disconnecting = False
+        super().__init__()
         self.connected = True
         self.protocol: Any = None
         self.factory: IProtocolFactory | None = None
         """Factory that dialled, which is told about the end."""
         self._port = port
         self._session = session
-        self._producer: Any = None
-        self._paused = False
 
     def write(self, data: bytes) -> None:
         """Twisted: send bytes."""
@@ -62,42 +54,12 @@ class UdpTransport:
         self._port.schedule(self._session)
         self._update_producer()
 
-    def writeSequence(self, data: Iterable[bytes]) -> None:
-        """Twisted: send several chunks."""
-        self.write(b"".join(data))
-
-    def loseConnection(self) -> None:
-        """Twisted: close once everything is acknowledged."""
-        if self.connected and not self.disconnecting:
-            self.disconnecting = True
-            if self._producer is None:
-                self._close()
-
     def abortConnection(self) -> None:
         """Twisted: abort the stream."""
         if self.connected:
             self.disconnecting = True
             self._session.end(CloseReason.ABORTED, self._port.now())
             self._port.schedule(self._session)
-
-    def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Twisted: pause and resume a producer by the watermarks."""
-        if self._producer is not None:
-            raise RuntimeError(f"{self._producer!r} is registered already")
-        if not streaming:
-            raise NotImplementedError("only push producers")
-        if not self.connected:
-            producer.stopProducing()
-            return
-        self._producer = producer
-        self._paused = False
-        self._update_producer()
-
-    def unregisterProducer(self) -> None:
-        """Twisted: remove the producer."""
-        self._producer = None
-        if self.connected and self.disconnecting:
-            self._close()
 
     def getPeer(self) -> IPv4Address:
         """Twisted: return the address of the peer."""
@@ -118,10 +80,7 @@ class UdpTransport:
         if ended is None:
             self._update_producer()
         elif self.connected:
-            self.connected = False
-            producer, self._producer = self._producer, None
-            if producer is not None:
-                producer.stopProducing()
+            self._stop_producer()
             self.protocol.connectionLost(Failure(to_twisted_error(ended)))
             if self.factory is not None:
                 self.factory.doStop()
@@ -130,16 +89,8 @@ class UdpTransport:
         self._session.close(self._port.now())
         self._port.schedule(self._session)
 
-    def _update_producer(self) -> None:
-        if self._producer is None:
-            return
-        waiting = self._session.waiting
-        if not self._paused and waiting > HIGH_WATERMARK:
-            self._paused = True
-            self._producer.pauseProducing()
-        elif self._paused and waiting <= LOW_WATERMARK:
-            self._paused = False
-            self._producer.resumeProducing()
+    def _unsent(self) -> int:
+        return self._session.waiting
 
 
 @implementer(IBatchReceiver)

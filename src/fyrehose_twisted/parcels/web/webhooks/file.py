@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.parcels.web.webhooks.callback import Callback
+from fyrehose_twisted.process.atomic_file import replace_file
 
 _FORMAT = "fyrehose parcels callbacks 1"
 _MAX_SIZE = 2**24
@@ -54,19 +53,6 @@ class CallbackFile:
         data = json.dumps(content, indent=1).encode()
         new = self._path.with_name(self._path.name + ".new")
         try:
-            with suppress(FileNotFoundError):
-                new.unlink()
-            # Do not follow a planted link, and let only the owner read the file.
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self._path)
-            directory = os.open(self._path.parent, os.O_RDONLY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            replace_file(self._path, data, new, mode=0o600)
         except OSError as error:
             raise StateFileError(f"{self._path} cannot be written: {error.strerror}") from error
