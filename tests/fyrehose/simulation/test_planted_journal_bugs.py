@@ -199,6 +199,11 @@ BUGS = [
 ]
 
 
+@pytest.mark.parametrize("seed", [417, 559, 100_144, 100_278])
+def test_a_report_of_durable_journals_does_not_skip_messages_received_before_it(seed: int) -> None:
+    assert BriefSyncs(seed).run().violation is None
+
+
 @each(BUGS)
 def test_the_recorded_seed_shows_the_bug(bug: Bug, monkeypatch: Patch) -> None:
     check_seed(bug, monkeypatch)

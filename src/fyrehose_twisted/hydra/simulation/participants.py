@@ -126,7 +126,7 @@ class SimulatedGuardian(_ScriptedPeer):
         self.id: int | None = None
         self._keepalive_interval = 4.0 * scale
         self._keepalive_at = -inf
-        self._bound: set[Peer] = set()
+        self._bound: dict[Peer, None] = {}  # A set would be iterated in the order of hashes of strings.
 
     def set_node_id(self, node: int | None) -> None:
         """Set the id of the node."""
@@ -146,12 +146,12 @@ class SimulatedGuardian(_ScriptedPeer):
     def disconnected(self, peer: Peer, reason: str, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
         super().disconnected(peer, reason, now)
-        self._bound.discard(peer)
+        self._bound.pop(peer, None)
 
     def receive(self, message: Message, peer: Peer, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
         if isinstance(message, Hello) and message.ind == self.id:
-            self._bound.add(peer)
+            self._bound[peer] = None
 
     def tick(self, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.INode`."""

@@ -69,6 +69,9 @@ class Disk:
         self._power_cut = False
         self.has_bit_rot = False
 
+    def __str__(self) -> str:
+        return "simulated disk"  # Errors of journals name their directory, and traces must not contain addresses.
+
     @property
     def used_bytes(self) -> int:
         """Bytes in use."""

@@ -127,6 +127,23 @@ def test_what_the_backbone_says_of_durable_journals_is_the_oldest() -> None:
     assert (joining.next_request(0.0), joining.result(0.0), joining.reported_last) == (None, 41, 900)
 
 
+def test_a_message_that_arrived_before_the_report_of_durable_journals_is_not_skipped() -> None:
+    joining = StartPositionSearch(Start.OLDEST, 10_000, 0.02)
+    joining.begin(0.0)
+    assert joining.next_request(0.0) == (1, MAX_SEQUENCE)
+    joining.add(5, b"held by a client without a journal", 0.1, live=False)
+    joining.status_reported(41, 900)
+    assert joining.result(0.1) == 5
+
+
+def test_a_message_far_below_the_report_of_durable_journals_does_not_move_the_start() -> None:
+    joining = StartPositionSearch(Start.OLDEST, 10_000, 0.02)
+    joining.begin(0.0)
+    joining.add(5, b"may be forged", 0.1, live=False)
+    joining.status_reported(5 + MAX_JUMP + 1, 5_000)
+    assert joining.result(0.1) == 5 + MAX_JUMP + 1
+
+
 def test_where_there_is_no_durable_journal_others_are_asked() -> None:
     joining = StartPositionSearch(Start.OLDEST, 10_000, 0.02)
     joining.status_reported(0, 900)

@@ -119,7 +119,7 @@ class StartPositionSearch:
     def result(self, now: float) -> int | None:
         """Return the start position, or ``None`` if it is not known yet."""
         if self._reported_oldest is not None:
-            return self._reported_oldest
+            return self._oldest_received_or(self._reported_oldest, now)
         if self._requests_left or self._wait_until is None or now < self._wait_until:
             return None
         beginning = self.lowest_credible(now)
@@ -136,6 +136,14 @@ class StartPositionSearch:
         else:
             self._wait_until = self._confirmation_deadline if now < self._confirmation_deadline else None
         return None
+
+    def _oldest_received_or(self, reported: int, now: float) -> int:
+        """Return a lower number than the reported one if its message has arrived from a client without a journal.
+
+        It must be near, because the numbers in between are requested and a single message may be forged.
+        """
+        received = self.lowest_credible(now)
+        return received if received is not None and reported - MAX_JUMP <= received < reported else reported
 
     def next_deadline(self) -> float | None:
         """Return the time at which :meth:`next_request` or :meth:`result` may change."""
