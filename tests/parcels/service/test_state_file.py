@@ -67,7 +67,7 @@ CHANGES = (
 EXPECTED = (3, IVAN, 9, 2, Snapshot(1, 0, b"founded"), ENTRIES)
 
 
-def test_what_is_kept_is_found_again(tmp_path: Path) -> None:
+def test_state_survives_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     made(path, *CHANGES)
     promises = open_file(path)
@@ -82,7 +82,7 @@ def test_what_is_kept_is_found_again(tmp_path: Path) -> None:
     promises.close()
 
 
-def test_a_new_file(tmp_path: Path) -> None:
+def test_new_state_file_is_empty_and_private(tmp_path: Path) -> None:
     promises = open_file(tmp_path / "promises")
     assert (promises.member, promises.starts, promises.lost_to_power_failure) == (None, 0, False)
     assert not (tmp_path / "promises").exists()
@@ -94,14 +94,14 @@ def test_a_new_file(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["promises", "promises.lock"]
 
 
-def test_an_empty_file(tmp_path: Path) -> None:
+def test_empty_state_file_counts_as_new(tmp_path: Path) -> None:
     (tmp_path / "promises").touch()
     promises = open_file(tmp_path / "promises")
     assert promises.member is None
     promises.close()
 
 
-def test_a_write_that_was_cut_off_was_never_promised(tmp_path: Path) -> None:
+def test_interrupted_write_is_discarded(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     made(path, *CHANGES[:2])
     before = path.stat().st_size
@@ -126,7 +126,7 @@ def test_a_write_that_was_cut_off_was_never_promised(tmp_path: Path) -> None:
         promises.close()
 
 
-def test_damage_is_noticed(tmp_path: Path) -> None:
+def test_damaged_state_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     made(path, *CHANGES)
     data = path.read_bytes()
@@ -144,7 +144,7 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
     open_file(path).close()  # It is not locked any more.
 
 
-def test_damage_to_a_length_is_noticed(tmp_path: Path) -> None:
+def test_damaged_record_length_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     made(path, *CHANGES)
     data = bytearray(path.read_bytes())
@@ -171,7 +171,7 @@ def test_damage_to_a_length_is_noticed(tmp_path: Path) -> None:
         7,
     ],
 )
-def test_what_is_no_change_is_noticed(tmp_path: Path, body: object) -> None:
+def test_record_that_is_no_state_change_is_refused(tmp_path: Path, body: object) -> None:
     path = tmp_path / "promises"
     made(path)
     data = cbor2.dumps(body)
@@ -182,7 +182,7 @@ def test_what_is_no_change_is_noticed(tmp_path: Path, body: object) -> None:
         open_file(path)
 
 
-def test_something_else_is_not_overwritten(tmp_path: Path) -> None:
+def test_file_of_another_format_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     path.write_text("a letter to somebody")
     with pytest.raises(StateFileError, match="is not a state file"):
@@ -190,7 +190,7 @@ def test_something_else_is_not_overwritten(tmp_path: Path) -> None:
     assert path.read_text() == "a letter to somebody"
 
 
-def test_after_a_power_failure_nothing_counts_that_was_not_synced(tmp_path: Path) -> None:
+def test_unsynced_state_is_discarded_after_a_power_failure(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     made(path, *CHANGES)
     promises = open_file(path, other_boot)
@@ -204,7 +204,7 @@ def test_after_a_power_failure_nothing_counts_that_was_not_synced(tmp_path: Path
     promises.close()
 
 
-def test_what_was_synced_counts_after_a_power_failure(tmp_path: Path) -> None:
+def test_synced_state_survives_a_power_failure(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     made(path, *CHANGES, sync=True)
     promises = open_file(path, other_boot)
@@ -219,7 +219,7 @@ def test_what_was_synced_counts_after_a_power_failure(tmp_path: Path) -> None:
     promises.close()
 
 
-def test_each_change_is_synced_before_keep_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_change_is_synced_before_persist_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     for name in ("write", "fdatasync", "fsync", "rename"):
         original = getattr(os, name)
@@ -241,7 +241,7 @@ def test_each_change_is_synced_before_keep_returns(tmp_path: Path, monkeypatch: 
     promises.close()
 
 
-def test_a_file_in_use(tmp_path: Path) -> None:
+def test_state_file_in_use_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     promises = open_file(path)
     with pytest.raises(StateFileError, match="in use"):
@@ -254,7 +254,7 @@ def test_a_file_in_use(tmp_path: Path) -> None:
     open_file(path).close()
 
 
-def test_where_nothing_can_be_read_or_written(tmp_path: Path) -> None:
+def test_unreadable_or_unwritable_state_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StateFileError, match="cannot be locked"):
         open_file(tmp_path / "missing" / "promises")
     (tmp_path / "directory").mkdir()
@@ -269,7 +269,7 @@ def test_where_nothing_can_be_read_or_written(tmp_path: Path) -> None:
     promises.close()
 
 
-def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_the_previous_state_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "promises"
     promises = open_file(path)
     promises.record_start(IVAN)
@@ -298,7 +298,9 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     promises.close()
 
 
-def test_a_disk_that_is_full_while_the_file_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_during_the_replacement_keeps_the_old_state_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "promises"
     promises = open_file(path)
     promises.record_start(IVAN)
@@ -318,7 +320,7 @@ def test_a_disk_that_is_full_while_the_file_is_replaced(tmp_path: Path, monkeypa
     assert path.read_bytes() == before
 
 
-def test_a_write_that_takes_part_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
     monkeypatch.setattr(module.os, "write", lambda file, data: real(file, bytes(data)[:7]))
     made(tmp_path / "promises", *CHANGES)
@@ -327,7 +329,7 @@ def test_a_write_that_takes_part_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
     promises.close()
 
 
-def test_state_replaces_the_file(tmp_path: Path) -> None:
+def test_snapshot_replaces_the_state_file(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     promises = open_file(path)
     promises.record_start(IVAN)
@@ -385,5 +387,5 @@ ANY_ENTRY = st.one_of(
         st.lists(ANY_ENTRY, max_size=4),
     )
 )
-def test_a_change_is_what_it_was(change: StateChange) -> None:
+def test_state_change_survives_packing(change: StateChange) -> None:
     assert module._unpack(cbor2.loads(cbor2.dumps(module._pack(change)))) == change

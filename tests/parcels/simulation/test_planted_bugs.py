@@ -386,12 +386,12 @@ BUGS = [
 
 
 @each(BUGS)
-def test_the_recorded_seed_shows_the_bug(bug: Bug, monkeypatch: Patch) -> None:
+def test_recorded_seed_reveals_the_planted_bug(bug: Bug, monkeypatch: Patch) -> None:
     check_seed(bug, monkeypatch)
 
 
 # What is looked for here is in the simulator, not in what users run.
 @pytest.mark.soak(seconds=300)
 @each(BUGS)
-def test_a_search_finds_a_seed_that_shows_the_bug(bug: Bug, monkeypatch: Patch) -> None:
+def test_seed_search_reveals_the_planted_bug(bug: Bug, monkeypatch: Patch) -> None:
     search(bug, monkeypatch)

@@ -45,19 +45,25 @@ def served(memory: Memory, serve: Serve, sender: FakeSender, **more: Any) -> Any
 
 @pytest.mark.extended
 @inline
-async def test_nothing_is_wrong(memory: Memory, serve: Serve, sender: FakeSender, tmp_path: Path) -> None:
+async def test_node_site_conforms_to_its_openapi_description(
+    memory: Memory, serve: Serve, sender: FakeSender, tmp_path: Path
+) -> None:
     await check(served(memory, serve, sender), tmp_path, "--max-examples=20")
 
 
 @pytest.mark.extended
 @inline
-async def test_nothing_is_wrong_with_a_token(memory: Memory, serve: Serve, sender: FakeSender, tmp_path: Path) -> None:
+async def test_node_site_with_a_token_conforms_to_its_openapi_description(
+    memory: Memory, serve: Serve, sender: FakeSender, tmp_path: Path
+) -> None:
     web = served(memory, serve, sender, token=b"s3cret")
     await check(web, tmp_path, "--max-examples=5", "--header=Authorization: Bearer s3cret")
 
 
 @pytest.mark.soak(seconds=300)
 @inline
-async def test_nothing_is_wrong_for_long(memory: Memory, serve: Serve, sender: FakeSender, tmp_path: Path) -> None:
+async def test_node_site_conforms_to_its_openapi_description_for_many_examples(
+    memory: Memory, serve: Serve, sender: FakeSender, tmp_path: Path
+) -> None:
     for seed in range(3):
         await check(served(memory, serve, sender), tmp_path, "--max-examples=300", seed=seed)

@@ -24,7 +24,7 @@ def each(numbers: tuple[tuple[int, int], ...]) -> list[int]:
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 40)), max_size=60), st.integers(0, 10_000))
-def test_everything_is_answered_once_and_in_order(steps: list[tuple[int, int]], seed: int) -> None:
+def test_each_batch_is_answered_once_and_in_order_despite_losses(steps: list[tuple[int, int]], seed: int) -> None:
     """Runs travel to one who orders them, among events of others; runs and answers get lost, and are sent again."""
     rng = Random(seed)
     outbox, sessions, sequence = PublisherQueue("me", 10**9), PublisherSessions(), 0
@@ -91,7 +91,7 @@ def test_everything_is_answered_once_and_in_order(steps: list[tuple[int, int]], 
     assert (outbox.pending_events, outbox.pending_bytes) == (0, 0)
 
 
-def test_runs_are_bounded() -> None:
+def test_runs_are_bounded_in_bytes_and_events() -> None:
     outbox = PublisherQueue("me", 10**9)
     outbox.publish([bytes(MAX_RUN_BYTES + 500)] * 2 + [bytes(20_000)] * 5 + [b""] * 10_000, 1)
     runs = outbox.take_runs()
@@ -118,7 +118,7 @@ def test_events_published_together_may_share_a_run() -> None:
     ]
 
 
-def test_answers_that_do_not_fit_are_left_alone() -> None:
+def test_acknowledgement_that_matches_no_run_is_ignored() -> None:
     outbox = PublisherQueue("me", 10**6)
     for data in (b"a", b"b"):
         outbox.publish([data, data], data)
@@ -136,7 +136,7 @@ def test_answers_that_do_not_fit_are_left_alone() -> None:
     assert outbox.pending_events == 2
 
 
-def test_sent_again() -> None:
+def test_resend_all_repeats_unacknowledged_runs_before_new_ones() -> None:
     outbox = PublisherQueue("me", 10**6)
     outbox.publish([b"a"], 1)
     first = outbox.take_runs()
@@ -152,7 +152,7 @@ def test_sent_again() -> None:
     assert outbox.take_runs() == []
 
 
-def test_too_much_waits() -> None:
+def test_publisher_queue_is_bounded_in_bytes() -> None:
     outbox = PublisherQueue("me", 1_000)
     outbox.publish([bytes(2_000)], 1)  # A single one is always taken.
     with pytest.raises(PublishQueueFull):
@@ -166,7 +166,7 @@ def test_too_much_waits() -> None:
     assert (outbox.pending_events, outbox.pending_bytes) == (2, 2 * (300 + EVENT_OVERHEAD))
 
 
-def test_giving_up() -> None:
+def test_abandon_all_rejects_every_batch_with_its_known_numbers() -> None:
     outbox = PublisherQueue("me", 10**6, 3)
     outbox.publish([bytes(30_000), bytes(30_000)], 1)
     outbox.take_runs()
@@ -184,7 +184,7 @@ def test_giving_up() -> None:
     assert outbox.epoch == 5
 
 
-def test_cancelling() -> None:
+def test_cancelled_batch_in_flight_is_uncertain() -> None:
     outbox = PublisherQueue("me", 10**6)
     one, two = object(), object()
     outbox.publish([b"a"], one)
@@ -196,7 +196,7 @@ def test_cancelling() -> None:
     assert outbox.take_runs() == [PublisherRun("me", 1, 2, [b"b"])]
 
 
-def test_a_cancelled_batch_is_not_sent() -> None:
+def test_batch_cancelled_before_sending_is_not_sent() -> None:
     outbox = PublisherQueue("me", 10**6)
     token = object()
     outbox.publish([b"a"], token)
