@@ -123,7 +123,7 @@ def conversations() -> list[Any]:
 
 
 @pytest.mark.parametrize("vector", of_kind("golden"))
-def test_a_line_of_the_reference_is_read_and_written_alike(vector: Vector) -> None:
+def test_reference_line_survives_a_round_trip(vector: Vector) -> None:
     data, fields = vector["line"].encode(), vector["fields"]
     refused = REFUSED_BY_US.get(vector["name"])
     if refused is not None:
@@ -138,7 +138,7 @@ def test_a_line_of_the_reference_is_read_and_written_alike(vector: Vector) -> No
 
 
 @pytest.mark.parametrize("vector", of_kind("reparse"))
-def test_what_it_reads_it_writes_as_we_do_but_for_what_it_loses(vector: Vector) -> None:
+def test_reserialized_line_matches_the_reference_except_for_what_it_loses(vector: Vector) -> None:
     line, again = vector["line"], vector["fields"]["serialised_again"].encode()
     (found,) = decode(line.encode() + b"\r\n")
     if isinstance(found, Malformed):
@@ -151,7 +151,7 @@ def test_what_it_reads_it_writes_as_we_do_but_for_what_it_loses(vector: Vector) 
 
 
 @pytest.mark.parametrize("vector", conversations())
-def test_whatever_it_sent_is_a_message(vector: Vector) -> None:
+def test_every_line_sent_by_the_reference_decodes(vector: Vector) -> None:
     for speaker, data in said(vector).items():
         if vector["kind"] == "transcript" or speaker.startswith("node"):
             found = decode(data)
@@ -163,7 +163,7 @@ def test_whatever_it_sent_is_a_message(vector: Vector) -> None:
 
 
 @pytest.mark.parametrize("vector", of_kind("exchange"))
-def test_whatever_it_was_sent_is_one_or_says_why_not(vector: Vector) -> None:
+def test_every_line_sent_to_the_reference_decodes_or_has_a_reason(vector: Vector) -> None:
     for speaker, data in said(vector).items():
         if not speaker.startswith("node"):
             for message in decode(data):
@@ -174,7 +174,7 @@ def test_whatever_it_was_sent_is_one_or_says_why_not(vector: Vector) -> None:
 
 
 @pytest.mark.parametrize("vector", conversations())
-def test_how_it_was_cut_does_not_matter(vector: Vector) -> None:
+def test_chunking_does_not_affect_recorded_lines(vector: Vector) -> None:
     for data in said(vector).values():
         decoder, found = HydraDecoder(), []
         for byte in data:
@@ -183,7 +183,7 @@ def test_how_it_was_cut_does_not_matter(vector: Vector) -> None:
         assert decoder.waiting == len(data.rpartition(b"\r\n")[2])
 
 
-def test_the_whole_vocabulary_was_recorded_but_for_what_the_reference_never_says() -> None:
+def test_recorded_lines_contain_every_message_that_the_reference_sends() -> None:
     sent = {
         type(message)
         for vector in VECTORS
@@ -195,7 +195,7 @@ def test_the_whole_vocabulary_was_recorded_but_for_what_the_reference_never_says
     assert sent == {Malformed, *KINDS.values()} - {Recv, Send}
 
 
-def test_the_reference_knocks_under_its_name() -> None:
+def test_knock_of_the_reference_has_the_legacy_tag() -> None:
     knocks = [
         message
         for vector in VECTORS
@@ -207,7 +207,7 @@ def test_the_reference_knocks_under_its_name() -> None:
     assert {message.tag for message in knocks} == {LEGACY_TAG}
 
 
-def test_ids_are_decimal() -> None:
+def test_ids_on_the_wire_are_decimal() -> None:
     assert decode(b"PONG 1 4294967295 3\r\n") == [Pong("1", MAX_ID, 3)]
     assert decode(b"PONG 1 ffffffff 3\r\n") == [Malformed("bad-id", b"PONG 1 ffffffff 3")]
 
@@ -434,7 +434,7 @@ def the_node(own: int) -> dict[int, int]:
 
 @pytest.mark.parametrize("ids", [nobody_else, the_node])
 @pytest.mark.parametrize(("vector", "side", "role"), lines_of_the_reference())
-def test_whatever_the_reference_says_our_network_stays_as_it_is(
+def test_recorded_reference_lines_do_not_change_the_network(
     vector: Vector, side: str, role: str, ids: Callable[[int], dict[int, int]]
 ) -> None:
     wires = in_term(targets=(LinkTarget(SERVER, legacy=True),) if role == "server" else ())
@@ -451,7 +451,7 @@ def test_whatever_the_reference_says_our_network_stays_as_it_is(
 
 
 @pytest.mark.parametrize("vector", of_kind("exchange"))
-def test_whatever_it_was_told_by_strangers_moves_nobody_here(vector: Vector) -> None:
+def test_recorded_lines_of_unbound_peers_do_not_change_the_network(vector: Vector) -> None:
     wires = in_term()
     before = standing(wires)
     end = wires.connect(0)
@@ -466,7 +466,7 @@ def test_whatever_it_was_told_by_strangers_moves_nobody_here(vector: Vector) -> 
 
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("line", ["NOMINATE 9 {id}", "PING 9 x {id}", "DROP {id}", "PONG x {id} 0", "CALL 9"])
-def test_strangers_cannot_speak_for_nodes_without_knocking_as_such(line: str, number: int) -> None:
+def test_unbound_peer_cannot_impersonate_a_node(line: str, number: int) -> None:
     wires = in_term()
     before = standing(wires)
     end = wires.connect(number)
@@ -479,7 +479,7 @@ def test_strangers_cannot_speak_for_nodes_without_knocking_as_such(line: str, nu
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_it_is_taken_in_as_it_takes_others_in(number: int) -> None:
+def test_reference_peer_is_welcomed_with_its_own_message_sequence(number: int) -> None:
     wires = in_term()
     before = standing(wires)
     own = wires.nodes[number].id
@@ -491,7 +491,7 @@ def test_it_is_taken_in_as_it_takes_others_in(number: int) -> None:
     assert standing(wires) == before
 
 
-def test_it_hears_pings_and_may_miss_every_one() -> None:
+def test_reference_peer_stays_connected_without_answering_pings() -> None:
     wires = in_term()
     leader = wires.nodes[0].leader
     end = wires.connect(0)
@@ -505,7 +505,7 @@ def test_it_hears_pings_and_may_miss_every_one() -> None:
     assert Drop not in map(type, decode(end.heard))
 
 
-def test_two_of_them_hear_nothing_of_one_another() -> None:
+def test_two_reference_peers_receive_nothing_from_each_other() -> None:
     wires = in_term()
     first, second = wires.connect(0), wires.connect(0)
     first.send(b"KNOCK 1804289383 Hebi\r\n")
@@ -519,7 +519,7 @@ def test_two_of_them_hear_nothing_of_one_another() -> None:
     assert b"DROP" not in first.heard
 
 
-def test_it_cannot_be_counted_for_a_quorum() -> None:
+def test_reference_peer_does_not_count_towards_a_quorum() -> None:
     wires = Wires(nodes=1, targets=(LinkTarget(SERVER, legacy=True),))
     wires.run(1.0)
     server = wires.dialled[-1]
@@ -536,7 +536,7 @@ def test_it_cannot_be_counted_for_a_quorum() -> None:
     assert wires.said == []
 
 
-def test_its_pings_are_answered_and_it_is_knocked_at_after_the_first() -> None:
+def test_pings_of_a_reference_server_are_answered_and_the_first_is_followed_by_a_knock() -> None:
     wires = in_term(targets=(LinkTarget(SERVER, legacy=True),))
     own = wires.nodes[0].id
     server = wires.dialled[-1]

@@ -516,7 +516,7 @@ async def test_control_socket_answers_commands(start: Any, ircd: Ircd, tmp_path:
 
 
 @pytest_twisted.ensureDeferred
-async def test_metrics(start: Any, ircd: Ircd) -> None:
+async def test_metrics_of_a_node_are_exported(start: Any, ircd: Ircd) -> None:
     node = start(ircd)
     registry = CollectorRegistry()
     registry.register(HydraCollector(node))

@@ -752,14 +752,14 @@ BUGS = [
 
 
 @each(BUGS)
-def test_the_recorded_seed_shows_the_bug(bug: Bug, monkeypatch: Patch) -> None:
+def test_recorded_seed_reveals_the_planted_bug(bug: Bug, monkeypatch: Patch) -> None:
     check_seed(bug, monkeypatch)
 
 
 # What is looked for here is in the simulator, not in what users run.
 @pytest.mark.soak(seconds=300)
 @each(BUGS)
-def test_a_search_finds_a_seed_that_shows_the_bug(bug: Bug, monkeypatch: Patch) -> None:
+def test_seed_search_reveals_the_planted_bug(bug: Bug, monkeypatch: Patch) -> None:
     search(bug, monkeypatch)
 
 
@@ -767,13 +767,13 @@ each_strike = pytest.mark.parametrize("scenario", STRIKES, ids=[scenario.name fo
 
 
 @each_strike
-def test_without_a_bug_the_recorded_seed_shows_nothing(scenario: type[NetworkScenario]) -> None:
+def test_recorded_seed_without_the_bug_violates_no_invariant(scenario: type[NetworkScenario]) -> None:
     assert_nothing_found(scenario, next((bug.seed for bug in BUGS if bug.scenario is scenario), 0))
 
 
 @pytest.mark.extended
 @each_strike
-def test_without_a_bug_nothing_is_found(scenario: type[NetworkScenario]) -> None:
+def test_seed_search_without_a_bug_finds_nothing(scenario: type[NetworkScenario]) -> None:
     for seed in range(15):
         assert_nothing_found(scenario, seed)
 
