@@ -165,7 +165,7 @@ def test_allowed_origin_is_accepted() -> None:
         assert ask(site, "/x", "Host: localhost", "Origin: http://good.example", method=method) == 403
 
 
-def test_counters_may_be_read_by_any_name_from_the_network(tmp_path: Path) -> None:
+def test_metrics_accept_any_host_name_from_the_network(tmp_path: Path) -> None:
     site, path = _metrics(tmp_path)
     assert ask(site, path, "Host: node.example", local="192.0.2.1") == 200
     assert ask(site, path, "Host: node.example", local="127.0.0.2") == 421
