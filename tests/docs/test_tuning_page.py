@@ -95,18 +95,18 @@ SPELT = {"parcels": {"2", "3", "5"}}
 """Numbers that a section has in words."""
 
 
-def test_every_figure_is_in_the_section_that_it_is_quoted_from() -> None:
+def test_every_tuning_figure_is_in_the_section_it_is_quoted_from() -> None:
     assert check_quotations(PAGE, BENCHMARKS) > 60
 
 
 @pytest.mark.parametrize(("right", "wrong"), [("160,153", "160,154"), ("0.26 s", "0.27 s"), ("75,350", "75,305")])
-def test_a_wrong_figure_is_found(right: str, wrong: str) -> None:
+def test_wrong_tuning_figure_is_detected(right: str, wrong: str) -> None:
     assert right in PAGE
     with pytest.raises(AssertionError, match="stand nowhere"):
         check_quotations(PAGE.replace(right, wrong), BENCHMARKS)
 
 
-def test_every_measured_cell_names_its_source() -> None:
+def test_every_measured_tuning_value_names_its_source() -> None:
     for row in rows(PAGE):
         cell = row.get("measured", "")
         assert bool(cell) == bool(LINK.search(cell)), cell
@@ -128,7 +128,7 @@ def default_of(setting: str) -> Any:
 WORDS = {"off": 0, "everything": None, "a quarter": None}
 
 
-def test_defaults_are_those_of_the_code() -> None:
+def test_defaults_on_the_tuning_page_match_the_code() -> None:
     checked = 0
     for row in rows(PAGE):
         named = re.match(r"`([^`]+)`", row.get("setting", ""))
@@ -146,11 +146,11 @@ def test_defaults_are_those_of_the_code() -> None:
     assert checked >= 18
 
 
-def test_requested_receive_buffer_is_as_on_the_page() -> None:
+def test_requested_receive_buffer_matches_the_tuning_page() -> None:
     assert f"asks for {KERNEL_BUFFER // 2**20} MiB" in PAGE
 
 
-def test_benchmarks_accept_the_options_on_the_page() -> None:
+def test_benchmarks_accept_the_options_on_the_tuning_page() -> None:
     commands = re.findall(r"^\.venv/bin/python (benchmarks/\w+\.py)(.*)$", PAGE, re.MULTILINE)
     assert len(commands) >= 10
     for path, arguments in commands:
