@@ -64,7 +64,7 @@ async def late_readers(backbone: Any, leaving: list[Any]) -> list[Reader]:
 
 @pytest.mark.parametrize("forward", ["random", "round-robin"])
 @pytest_twisted.ensureDeferred
-async def test_a_durable_journal_is_found_among_subscribers_that_joined_late(
+async def test_repair_reaches_a_journal_among_many_late_subscribers(
     forward: str, start_backbone: Any, start_journal: Any, in_time: Any, leaving: list[Any]
 ) -> None:
     backbone = start_backbone("--retransmit", 0, "--forward", forward, "--metrics", "tcp:0")
@@ -85,7 +85,7 @@ async def test_a_durable_journal_is_found_among_subscribers_that_joined_late(
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_subscriber_that_holds_the_stream_in_memory_is_found_too(
+async def test_repair_reaches_a_subscriber_that_holds_the_stream_in_memory(
     start_backbone: Any, in_time: Any, leaving: list[Any]
 ) -> None:
     from twisted.internet import reactor
@@ -103,7 +103,7 @@ async def test_a_subscriber_that_holds_the_stream_in_memory_is_found_too(
 
 
 @pytest_twisted.ensureDeferred
-async def test_the_backbone_alone_repairs_what_no_client_holds(
+async def test_backbone_repairs_messages_that_no_client_holds(
     start_backbone: Any, in_time: Any, leaving: list[Any]
 ) -> None:
     backbone = start_backbone()

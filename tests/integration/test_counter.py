@@ -16,7 +16,7 @@ DEADLINE = 120.0
 
 
 @pytest.mark.extended
-def test_all_replicas_count_the_same(start: Any, start_cluster: Any, await_true: Any, tmp_path: Path) -> None:
+def test_replicas_of_the_counter_example_agree(start: Any, start_cluster: Any, await_true: Any, tmp_path: Path) -> None:
     cluster = start_cluster("east", "west", "north")
     nodes = [word for node in cluster.values() for word in ("--node", f"http://127.0.0.1:{node.http_port}")]
 
@@ -74,7 +74,7 @@ def test_all_replicas_count_the_same(start: Any, start_cluster: Any, await_true:
     await_true(lambda: snapshots() == [expected] * 3, snapshots)
 
 
-def test_what_no_replica_takes_is_not_sent(start: Any) -> None:
+def test_counter_example_refuses_an_oversize_change(start: Any) -> None:
     program = start(sys.executable, EXAMPLE, "add", "9" * 200, of_ours=False)
     assert program.finish() == 1
     assert program.err == "counter: the change has 209 bytes; the limit is 200\n"
@@ -84,7 +84,7 @@ def test_what_no_replica_takes_is_not_sent(start: Any) -> None:
 @pytest.mark.parametrize(
     "state", ["", "no json", "[]", "7", '{"count": 1, "what": 2}', '{"count": 1.5}', '{"count": true}', "[" * 100_000]
 )
-def test_what_is_no_snapshot_is_refused(start: Any, tmp_path: Path, state: str) -> None:
+def test_counter_example_refuses_an_invalid_snapshot(start: Any, tmp_path: Path, state: str) -> None:
     snapshot = tmp_path / "snapshot"
     snapshot.write_text(state)
     program = start(sys.executable, EXAMPLE, "replica", "--snapshot", snapshot, of_ours=False)

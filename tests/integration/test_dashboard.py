@@ -120,7 +120,7 @@ SHIFTS = """(async () => {
 
 # Where there is no browser, `browser` skips before anything else is made.
 @pytest.mark.extended
-def test_it_shows_how_everything_fares(
+def test_dashboard_shows_the_state_of_all_services_and_streams(
     open_browser: Any, start_query: Any, start_backbone: Any, start_journal: Any, peer: Any, tmp_path: Path
 ) -> None:
     page = open_browser()
@@ -234,7 +234,7 @@ def guarded(start_query: Any, tmp_path: Path) -> tuple[Path, Any, str]:
     return tokens, *start_query(tmp_path / "kept", "--tokens-file", tokens)
 
 
-def test_a_token_is_asked_for(open_browser: Any, guarded: Any, tmp_path: Path) -> None:
+def test_dashboard_prompts_for_a_token(open_browser: Any, guarded: Any, tmp_path: Path) -> None:
     page = open_browser()
     tokens, program, url = guarded
     page.size(500, 700)
@@ -284,7 +284,7 @@ window.fetch = async (path, options) => {
 
 
 @pytest.mark.extended
-def test_a_token_is_entered_before_the_refusal_is_read(open_browser: Any, guarded: Any) -> None:
+def test_token_entered_before_the_refusal_arrives_is_kept(open_browser: Any, guarded: Any) -> None:
     page = open_browser()
     _, _, url = guarded
     page.before_scripts(GATE)
@@ -306,7 +306,7 @@ def test_a_token_is_entered_before_the_refusal_is_read(open_browser: Any, guarde
 
 
 @pytest.mark.extended
-def test_a_late_refusal_keeps_the_token_that_was_entered_meanwhile(open_browser: Any, guarded: Any) -> None:
+def test_late_refusal_does_not_discard_a_newer_token(open_browser: Any, guarded: Any) -> None:
     page = open_browser()
     _, _, url = guarded
     page.before_scripts(GATE + "sessionStorage.setItem('token', 'wrong-horse-battery');")
@@ -378,7 +378,7 @@ def wide(start_query: Any, canned: Canned, tmp_path: Path) -> str:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("name", ["chromium", "firefox"])
-def test_nothing_scrolls_sideways(name: str, request: pytest.FixtureRequest, wide: str) -> None:
+def test_dashboard_does_not_scroll_horizontally(name: str, request: pytest.FixtureRequest, wide: str) -> None:
     page = request.getfixturevalue("open_browser" if name == "chromium" else "open_firefox")()
     page.go(wide)
     page.until(" && ".join(f"{cell(service, 'Age')} !== '\\u2013'" for service in WIDE))
@@ -391,7 +391,7 @@ def test_nothing_scrolls_sideways(name: str, request: pytest.FixtureRequest, wid
 
 
 @pytest.mark.extended
-def test_each_stream_and_filter_has_an_address(open_browser: Any, start_query: Any, tmp_path: Path) -> None:
+def test_dashboard_url_selects_stream_and_filter(open_browser: Any, start_query: Any, tmp_path: Path) -> None:
     page = open_browser()
     stream = "fyrehose://a b&c=%"
     with closing(open_journal(tmp_path / "kept", stream)) as journal:
@@ -431,7 +431,7 @@ def test_each_stream_and_filter_has_an_address(open_browser: Any, start_query: A
 
 
 @pytest.mark.extended
-def test_an_address_is_followed_after_the_token_was_entered(open_browser: Any, guarded: Any, tmp_path: Path) -> None:
+def test_dashboard_url_is_followed_after_the_token_prompt(open_browser: Any, guarded: Any, tmp_path: Path) -> None:
     page = open_browser()
     _, program, url = guarded
     with closing(open_journal(tmp_path / "kept", "fyrehose://kept")) as journal:
@@ -448,7 +448,7 @@ def test_an_address_is_followed_after_the_token_was_entered(open_browser: Any, g
 
 
 @pytest.mark.extended
-def test_a_token_that_is_entered_before_the_list_told_of_its_closing(
+def test_token_entered_before_the_close_of_the_record_list_is_kept(
     open_browser: Any, guarded: Any, tmp_path: Path
 ) -> None:
     page = open_browser()
@@ -469,7 +469,7 @@ def test_a_token_that_is_entered_before_the_list_told_of_its_closing(
 
 
 @pytest.mark.extended
-def test_a_page_that_is_opened_later_has_the_history_and_the_events(
+def test_dashboard_opened_later_shows_history_and_events(
     open_browser: Any, start_query: Any, canned: Canned, await_true: Any, tmp_path: Path
 ) -> None:
     page = open_browser()
@@ -504,7 +504,7 @@ def test_a_page_that_is_opened_later_has_the_history_and_the_events(
 
 
 @pytest.mark.extended
-def test_each_kind_of_service_has_its_table(
+def test_dashboard_has_a_table_for_each_kind_of_service(
     open_browser: Any, start_query: Any, start_cluster: Any, canned: Canned, await_true: Any, tmp_path: Path
 ) -> None:
     page = open_browser()
@@ -575,7 +575,7 @@ def test_each_kind_of_service_has_its_table(
 
 
 @pytest.mark.extended
-def test_the_clients_of_a_backbone_are_listed_with_their_rates_and_lag(
+def test_dashboard_lists_backbone_clients_with_rates_and_lag(
     open_browser: Any,
     start_query: Any,
     start_backbone: Any,
@@ -625,7 +625,7 @@ def test_the_clients_of_a_backbone_are_listed_with_their_rates_and_lag(
 
 
 @pytest.mark.extended
-def test_what_real_services_say_is_shown(
+def test_dashboard_shows_the_metrics_of_real_services(
     open_browser: Any,
     start_query: Any,
     start_backbone: Any,
@@ -716,7 +716,7 @@ def test_what_real_services_say_is_shown(
 
 
 @pytest.mark.extended
-def test_it_goes_on_where_it_was_when_the_service_is_back(
+def test_dashboard_resumes_after_a_restart_of_the_query_service(
     open_browser: Any, start_query: Any, free_port: Any, tmp_path: Path
 ) -> None:
     page = open_browser()
@@ -770,7 +770,7 @@ def test_it_goes_on_where_it_was_when_the_service_is_back(
 
 
 @pytest.mark.extended
-def test_two_hundred_streams_are_no_burden(open_browser: Any, start_query: Any, tmp_path: Path) -> None:
+def test_dashboard_stays_responsive_with_200_streams(open_browser: Any, start_query: Any, tmp_path: Path) -> None:
     page = open_browser()
     for number in range(200):
         stream = f"fyrehose://stream-{number:03}"

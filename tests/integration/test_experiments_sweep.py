@@ -56,7 +56,7 @@ def finish(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.soak(seconds=120)
-def test_a_killed_sweep_goes_on_and_cores_do_not_change_numbers(sweep: Sweep, tmp_path: Path) -> None:
+def test_killed_sweep_resumes_with_results_independent_of_the_cores(sweep: Sweep, tmp_path: Path) -> None:
     out = tmp_path / "killed"
     process = sweep(out, 2, "--wave", "0.2")
     until = monotonic() + DEADLINE

@@ -216,7 +216,9 @@ def frontend(backbone: Any, stream: Stream, start_frontend: Any) -> RunningFront
 
 
 @pytest.mark.extended
-def test_all_lines_of_four_connections(backbone: Any, frontend: RunningFrontend, stream: Stream) -> None:
+def test_lines_of_four_connections_are_all_published_in_order(
+    backbone: Any, frontend: RunningFrontend, stream: Stream
+) -> None:
     def publish(name: str) -> None:
         text = "".join(f"{name} {number}\n" for number in range(5_000))
         connections[name].send(text.encode()).end()
@@ -242,7 +244,9 @@ def test_all_lines_of_four_connections(backbone: Any, frontend: RunningFrontend,
     frontend.stop()
 
 
-def test_batches_and_single_messages(backbone: Any, frontend: RunningFrontend, stream: Stream) -> None:
+def test_batches_and_single_messages_are_published_over_http(
+    backbone: Any, frontend: RunningFrontend, stream: Stream
+) -> None:
     def publish(name: str) -> None:
         client = frontend.client()
         for batch in range(5):
@@ -270,7 +274,7 @@ def test_batches_and_single_messages(backbone: Any, frontend: RunningFrontend, s
 
 
 @pytest.mark.extended
-def test_who_says_no_more_gets_its_answers(frontend: RunningFrontend, stream: Stream) -> None:
+def test_half_closed_connection_receives_the_remaining_replies(frontend: RunningFrontend, stream: Stream) -> None:
     lines = [b"%d" % number for number in range(3_000)]
     many = frontend.connect().send(b"".join(line + b"\n" for line in lines)).send(b"\nlast").end()
     answers = many.wait_for_end()
@@ -333,7 +337,7 @@ class Loads:
 
 
 @pytest.mark.extended
-def test_the_backbone_is_killed_under_load(
+def test_acknowledged_messages_survive_a_kill_of_the_backbone_under_load(
     backbone: Any, frontend: RunningFrontend, stream: Stream, start_backbone: Any, start_journal: Any
 ) -> None:
     start_journal(backbone, "kept")  # Who repairs what a subscriber on a busy machine does not get.
@@ -372,7 +376,9 @@ def test_the_backbone_is_killed_under_load(
 
 
 @pytest.mark.extended
-def test_stopping_under_load(frontend: RunningFrontend, stream: Stream, start_frontend: Any, backbone: Any) -> None:
+def test_frontend_stopped_under_load_answers_every_message_it_published(
+    frontend: RunningFrontend, stream: Stream, start_frontend: Any, backbone: Any
+) -> None:
     loads = Loads(frontend, "abcd", 5_000)
     loads.wait_for(1_000)
     frontend.stop()
@@ -395,7 +401,7 @@ def test_stopping_under_load(frontend: RunningFrontend, stream: Stream, start_fr
 
 
 @pytest.mark.extended
-def test_what_is_under_way_is_answered_when_it_stops(
+def test_stopping_frontend_answers_messages_in_flight(
     backbone: Any, frontend: RunningFrontend, stream: Stream, await_true: Any
 ) -> None:
     client = frontend.connect().send(b"first\n")
@@ -420,7 +426,9 @@ def test_what_is_under_way_is_answered_when_it_stops(
 
 
 @pytest.mark.soak
-def test_what_nobody_knows_is_said(backbone: Any, frontend: RunningFrontend, await_true: Any) -> None:
+def test_uncertain_outcome_is_reported_to_line_and_http_clients(
+    backbone: Any, frontend: RunningFrontend, await_true: Any
+) -> None:
     client = frontend.connect().send(b"known\n")
     assert client.wait_for(1)[0].isdigit()
     backbone.kill()
@@ -443,7 +451,7 @@ def has_limits(tmp_path: Path, **limits: int) -> tuple[str, Path]:
     return "--limits", path
 
 
-def test_a_message_is_answered_when_journals_have_it_and_a_repeated_request_publishes_nothing(
+def test_reply_waits_for_journals_and_a_repeated_request_publishes_nothing(
     backbone: Any, start_journal: Any, start_frontend: Any, tmp_path: Path
 ) -> None:
     journal = start_journal(backbone, "kept")
@@ -469,7 +477,7 @@ def test_a_message_is_answered_when_journals_have_it_and_a_repeated_request_publ
     assert journal.lines() == [b"one", b"two", b"three", b"four"]
 
 
-def test_a_subscriber_gets_from_the_frontend_what_nobody_else_has(
+def test_frontend_repairs_messages_that_no_other_client_holds(
     start: Any, start_backbone: Any, start_frontend: Any
 ) -> None:
     backbone = start_backbone("--retransmit", 0)
@@ -484,7 +492,7 @@ def test_a_subscriber_gets_from_the_frontend_what_nobody_else_has(
 
 
 @pytest.mark.extended
-def test_what_is_answered_beside_a_flood_of_large_messages_is_in_a_journal(
+def test_acknowledged_message_is_in_a_journal_despite_a_flood_of_large_ones(
     backbone: Any, start_journal: Any, start_frontend: Any, tmp_path: Path
 ) -> None:
     journals = [start_journal(backbone, name) for name in ("one", "two")]
@@ -523,7 +531,9 @@ def test_what_is_answered_beside_a_flood_of_large_messages_is_in_a_journal(
 
 
 @pytest.mark.extended
-def test_bad_clients_harm_nobody(backbone: Any, stream: Stream, start_frontend: Any, tmp_path: Path) -> None:
+def test_misbehaving_clients_do_not_affect_others(
+    backbone: Any, stream: Stream, start_frontend: Any, tmp_path: Path
+) -> None:
     frontend = start_frontend(backbone, *has_limits(tmp_path, max_connections=20, line_connections_per_client=20))
     # Half requests, half lines, and more of both than there may be.
     heads = [frontend.dial() for _ in range(19)]
@@ -551,7 +561,9 @@ def test_bad_clients_harm_nobody(backbone: Any, stream: Stream, start_frontend: 
 
 
 @pytest.mark.soak(seconds=45)
-def test_slow_clients_are_sent_away(backbone: Any, stream: Stream, start_frontend: Any, tokens: Path) -> None:
+def test_slow_frontend_clients_are_disconnected(
+    backbone: Any, stream: Stream, start_frontend: Any, tokens: Path
+) -> None:
     frontend = start_frontend(backbone, "--tokens-file", tokens)
     slow = [frontend.dial() for _ in range(50)]
     silent = [frontend.connect() for _ in range(10)]
@@ -589,7 +601,9 @@ def tokens(tmp_path: Path) -> Path:
     return path
 
 
-def test_tokens(backbone: Any, stream: Stream, start_frontend: Any, tokens: Path) -> None:
+def test_frontend_requires_a_valid_token_for_lines_and_http(
+    backbone: Any, stream: Stream, start_frontend: Any, tokens: Path
+) -> None:
     def bearer(token: str) -> dict[str, str]:
         return {"Authorization": f"Bearer {token}"}
 
@@ -614,7 +628,7 @@ def test_tokens(backbone: Any, stream: Stream, start_frontend: Any, tokens: Path
         assert token not in " ".join(frontend.program.process.args)
 
 
-def test_ports_in_use(start: Any, tmp_path: Path) -> None:
+def test_frontend_with_a_port_in_use_fails_to_start(start: Any, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -629,7 +643,7 @@ def test_ports_in_use(start: Any, tmp_path: Path) -> None:
             assert "Address already in use" in program.out
 
 
-def test_one_that_publishes_little_finds_room_beside_any_that_fill_it(
+def test_small_publisher_is_served_while_others_fill_the_queue(
     backbone: Any, start_frontend: Any, tmp_path: Path
 ) -> None:
     limits = tmp_path / "limits.toml"
@@ -703,14 +717,16 @@ def check_description(url: str, path: Path, *options: str) -> None:
 
 
 @pytest.mark.extended
-def test_it_is_as_described(backbone: Any, start_frontend: Any, tmp_path: Path) -> None:
+def test_frontend_conforms_to_its_openapi_description(backbone: Any, start_frontend: Any, tmp_path: Path) -> None:
     frontend = start_frontend(backbone, "--limits", impatient(tmp_path))
     check_description(f"http://127.0.0.1:{frontend.http}", tmp_path)
     frontend.stop()
 
 
 @pytest.mark.soak(seconds=120)
-def test_it_is_as_described_at_length(backbone: Any, start_frontend: Any, tmp_path: Path, tokens: Path) -> None:
+def test_frontend_conforms_to_its_openapi_description_for_many_examples(
+    backbone: Any, start_frontend: Any, tmp_path: Path, tokens: Path
+) -> None:
     frontend = start_frontend(backbone, "--tokens-file", tokens, "--limits", impatient(tmp_path))
     url = f"http://127.0.0.1:{frontend.http}"
     check_description(url, tmp_path, "--max-examples=150", f"--header=Authorization: Bearer {ANN}")
@@ -785,7 +801,7 @@ const call = async (server, tcp) => {  // WebRTC greets over TCP what a page cal
 
 
 @pytest.mark.extended
-def test_no_page_of_another_origin_publishes(
+def test_page_of_another_origin_cannot_publish(
     open_strange_page: Any, frontend: RunningFrontend, stream: Stream, await_true: Any
 ) -> None:
     page = PAGE.replace("LINES", str(frontend.lines)).replace("HTTP", str(frontend.http))

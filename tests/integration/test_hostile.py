@@ -71,7 +71,7 @@ def traffic(peer: Any, backbone: Any) -> Traffic:
 
 
 @pytest_twisted.ensureDeferred
-async def test_truncations(backbone: Any, peer: Any, traffic: Traffic) -> None:
+async def test_truncated_packets_are_dropped_and_counted(backbone: Any, peer: Any, traffic: Traffic) -> None:
     bad = peer(backbone)
     # What a cut makes of these is whole: the ADDR of a KEEPALIVE, an ACK of version 1, a PUSH of version 1.
     whole = {encode(Keepalive(token=b"t" * 16))[:7], encode(KeepaliveAck(b"t" * 16))[:1]}
@@ -89,7 +89,9 @@ async def test_truncations(backbone: Any, peer: Any, traffic: Traffic) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_lengths_types_and_packets_for_others(backbone: Any, peer: Any, traffic: Traffic) -> None:
+async def test_packets_with_invalid_lengths_or_types_are_dropped_and_counted(
+    backbone: Any, peer: Any, traffic: Traffic
+) -> None:
     bad, began = peer(backbone), monotonic()
     for length in (0, 3, 5, 65_526, 65_535):
         bad.send(b"\x02" + length.to_bytes(2, "big") + bytes(6) + b"data")
@@ -118,7 +120,7 @@ async def test_lengths_types_and_packets_for_others(backbone: Any, peer: Any, tr
 
 
 @pytest_twisted.ensureDeferred
-async def test_garbage_at_full_rate(backbone: Any, peer: Any, traffic: Traffic) -> None:
+async def test_garbage_at_full_rate_does_not_disturb_a_stream(backbone: Any, peer: Any, traffic: Traffic) -> None:
     seed = 4711
     rng = Random(seed)
     bad = peer(backbone)
@@ -137,7 +139,7 @@ async def test_garbage_at_full_rate(backbone: Any, peer: Any, traffic: Traffic) 
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_flood_of_requests_is_limited(start_backbone: Any, peer: Any, tmp_path: Path) -> None:
+async def test_flood_of_repair_requests_is_rate_limited(start_backbone: Any, peer: Any, tmp_path: Path) -> None:
     # So low that no machine is slow enough to be granted them all.
     (tmp_path / "limits").write_text("request-rate = 1\nrequest-burst = 8000\n")
     backbone = start_backbone("--metrics", "tcp:0", "--limits", "limits")
@@ -162,7 +164,7 @@ async def test_a_flood_of_requests_is_limited(start_backbone: Any, peer: Any, tm
 
 
 @pytest_twisted.ensureDeferred
-async def test_sizes(backbone: Any, peer: Any) -> None:
+async def test_messages_up_to_the_maximum_size_arrive_unchanged(backbone: Any, peer: Any) -> None:
     """65,498 bytes arrive whole, 65,499 fit a PUSH of version 1 and no DELIVER."""
     sender, subscriber = peer(backbone), peer(backbone)
     subscriber.keepalive()
@@ -225,7 +227,7 @@ async def test_forged_delivers_do_not_ruin_a_stream(backbone: Any, peer: Any, in
     assert subscriber.node.drops.counts["implausible"] == 1
 
 
-def test_the_last_numbers(start_backbone: Any, peer: Any) -> None:
+def test_stream_ends_at_the_highest_sequence_number(start_backbone: Any, peer: Any) -> None:
     backbone = start_backbone("--start-at", MAX_SEQUENCE - 2)
     subscriber, publisher = peer(backbone), peer(backbone)
     subscriber.keepalive()

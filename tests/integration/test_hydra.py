@@ -258,7 +258,9 @@ def finishing() -> Iterator[list[Any]]:
             one.finish()
 
 
-def test_lines_go_both_ways(start: Any, start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any) -> None:
+def test_lines_are_relayed_from_and_to_irc(
+    start: Any, start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any
+) -> None:
     ircd = start_ircd("ngircd")
     stranger = irc_stranger(ircd, "stranger", "#c")
     nodes = network("ab", *on_irc(ircd))
@@ -281,7 +283,7 @@ def test_lines_go_both_ways(start: Any, start_ircd: Any, irc_stranger: Any, netw
 
 @pytest.mark.extended
 @pytest.mark.parametrize("server", SERVERS)
-def test_somebody_is_in_the_channel_whoever_is_killed(
+def test_channel_keeps_a_leader_whichever_node_is_killed(
     server: str, start: Any, start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any, finishing: list[Any]
 ) -> None:
     ircd = start_ircd(server)
@@ -387,7 +389,7 @@ def test_somebody_is_in_the_channel_whoever_is_killed(
 
 
 @pytest.mark.soak(seconds=90)
-def test_journals_of_all_nodes_can_be_verified(
+def test_line_journals_of_all_nodes_can_be_verified(
     start: Any, start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any, tmp_path: Path
 ) -> None:
     ircd = start_ircd("ngircd")
@@ -428,7 +430,7 @@ def test_journals_of_all_nodes_can_be_verified(
 
 
 @pytest.mark.extended
-def test_a_leader_that_stood_still_says_nothing_when_its_time_is_over(
+def test_suspended_leader_says_nothing_after_its_lease(
     start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any
 ) -> None:
     ircd = start_ircd("ngircd")
@@ -477,7 +479,7 @@ def test_a_leader_that_stood_still_says_nothing_when_its_time_is_over(
 
 
 @pytest.mark.extended
-def test_the_next_server_when_one_is_gone_and_nonsense_on_all_ports(
+def test_nodes_fail_over_to_the_next_server_despite_garbage_on_all_ports(
     start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any
 ) -> None:
     ircd, spare = start_ircd("ngircd"), start_ircd("ngircd")
@@ -518,7 +520,7 @@ def test_the_next_server_when_one_is_gone_and_nonsense_on_all_ports(
 
 
 @pytest.mark.extended
-def test_one_network_over_five_kinds_of_links_and_with_a_secret(
+def test_five_kinds_of_links_with_a_secret_form_one_network(
     start_ircd: Any,
     irc_stranger: Any,
     network: Any,
@@ -584,7 +586,7 @@ def test_one_network_over_five_kinds_of_links_and_with_a_secret(
         node.stop()
 
 
-def test_a_wrong_word_on_the_command_line_is_said_in_one_line(start: Any, free_port: Any, tmp_path: Path) -> None:
+def test_invalid_node_option_is_reported_in_one_line(start: Any, free_port: Any, tmp_path: Path) -> None:
     wrong = start("twistd", "-n", "--pidfile=", "hydra-node", "--tag", "a", "--link", "nonsense", cwd=tmp_path)
     assert wrong.finish() == 1
     assert "'nonsense' is not a link" in wrong.out + wrong.err
@@ -593,7 +595,7 @@ def test_a_wrong_word_on_the_command_line_is_said_in_one_line(start: Any, free_p
     assert re.fullmatch(r"fyrehose: no node at tcp:\d+: refused; .*\n", nobody.err)
 
 
-def test_the_kernel_alone_says_that_a_parent_is_gone(start: Any, tmp_path: Path) -> None:
+def test_guardian_detects_the_exit_of_its_parent_only_by_the_kernel(start: Any, tmp_path: Path) -> None:
     """A guardian whose standard input is closed, and whom signals tell to end, goes on watching."""
     heard, accepted = b"", threading.Event()
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:

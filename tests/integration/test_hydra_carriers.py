@@ -239,7 +239,7 @@ def fifo_pair(clock: Any, directory: Path) -> Deferred[tuple[End, End]]:
 
 @pytest.mark.parametrize("kind", ["udp", "udp with a secret", "fifo"])
 @pytest_twisted.inlineCallbacks
-def test_many_lines_both_ways_and_then_the_end(
+def test_carrier_transfers_many_lines_both_ways_and_closes(
     kind: str, clock: Any, port: Callable[..., UdpPort], tmp_path: Path
 ) -> Any:
     if kind == "fifo":
@@ -307,7 +307,9 @@ class Talk(NodeConnection):
 
 @pytest.mark.parametrize("kind", ["udp", "fifo"])
 @pytest_twisted.inlineCallbacks
-def test_connections_of_nodes_run_on_it(kind: str, clock: Any, port: Callable[..., UdpPort], tmp_path: Path) -> Any:
+def test_node_connections_run_on_each_carrier(
+    kind: str, clock: Any, port: Callable[..., UdpPort], tmp_path: Path
+) -> Any:
     if kind == "udp":
         one, other = port(), port()
         other.server_endpoint().listen(ConnectionFactory(lambda: others.append(Talk()) or others[-1]))  # type: ignore[func-returns-value]
@@ -329,7 +331,7 @@ def test_connections_of_nodes_run_on_it(kind: str, clock: Any, port: Callable[..
 
 @pytest.mark.parametrize("kind", ["udp", "fifo"])
 @pytest_twisted.inlineCallbacks
-def test_when_a_process_is_killed_the_other_is_told(
+def test_killed_process_ends_the_link_of_its_peer(
     kind: str, clock: Any, port: Callable[..., UdpPort], tmp_path: Path, other_side: Any
 ) -> Any:
     accepted = Accepted()
@@ -356,7 +358,7 @@ def test_when_a_process_is_killed_the_other_is_told(
 
 
 @pytest_twisted.inlineCallbacks
-def test_a_process_that_is_started_again_ends_what_the_old_one_had(clock: Any, tmp_path: Path, other_side: Any) -> Any:
+def test_restarted_process_ends_the_previous_fifo_link(clock: Any, tmp_path: Path, other_side: Any) -> Any:
     process = other_side("fifo", tmp_path / "link")
     endpoint = FifoEndpoint(clock, str(tmp_path / "link"), max_ping=MAX_PING)
     end = yield timed(endpoint.connect(Accepted()))
@@ -374,7 +376,7 @@ def test_a_process_that_is_started_again_ends_what_the_old_one_had(clock: Any, t
 
 
 @pytest_twisted.inlineCallbacks
-def test_who_cuts_a_udp_link_off_tells_the_other(port: Callable[..., UdpPort]) -> Any:
+def test_aborted_udp_link_ends_at_the_peer(port: Callable[..., UdpPort]) -> Any:
     one, other = yield udp_pair(port(), port())
     one.transport.abortConnection()
     problems = yield timed(gatherResults([one.lost, other.lost]))
@@ -382,7 +384,7 @@ def test_who_cuts_a_udp_link_off_tells_the_other(port: Callable[..., UdpPort]) -
 
 
 @pytest_twisted.inlineCallbacks
-def test_a_port_that_was_bound_anew_ends_what_the_old_one_had(port: Callable[..., UdpPort], free_port: Any) -> Any:
+def test_rebound_udp_port_ends_its_previous_links(port: Callable[..., UdpPort], free_port: Any) -> Any:
     place = free_port()  # Which nobody is given while it is not bound.
     listening, first = port(), port(port=place)
     _, accepted = yield udp_pair(first, listening)
@@ -399,7 +401,7 @@ def test_a_port_that_was_bound_anew_ends_what_the_old_one_had(port: Callable[...
 
 
 @pytest_twisted.inlineCallbacks
-def test_dials_that_come_to_nothing(port: Callable[..., UdpPort], clock: Any) -> Any:
+def test_unanswered_or_refused_udp_dials_fail(port: Callable[..., UdpPort], clock: Any) -> Any:
     one, other = port(), port(secret=SECRET, accepted=0)
     other.server_endpoint().listen(Accepted())
     unanswered = dial(one, other)
@@ -421,7 +423,7 @@ def test_dials_that_come_to_nothing(port: Callable[..., UdpPort], clock: Any) ->
 
 
 @pytest_twisted.inlineCallbacks
-def test_a_door_that_is_closed_lets_nobody_in_and_leaves_who_is_in(
+def test_stopped_udp_listener_refuses_dials_and_keeps_open_links(
     port: Callable[..., UdpPort], make_clock: Callable[[], Any]
 ) -> Any:
     one, other, impatient = port(), port(), make_clock()
@@ -443,7 +445,7 @@ def test_a_door_that_is_closed_lets_nobody_in_and_leaves_who_is_in(
 
 
 @pytest_twisted.inlineCallbacks
-def test_a_name_is_looked_up_and_a_port_may_be_taken(port: Callable[..., UdpPort], clock: Any) -> Any:
+def test_udp_dial_resolves_names_and_a_port_in_use_is_reported(port: Callable[..., UdpPort], clock: Any) -> Any:
     other = port()
     accepted = Accepted()
     other.server_endpoint().listen(accepted)
@@ -455,7 +457,7 @@ def test_a_name_is_looked_up_and_a_port_may_be_taken(port: Callable[..., UdpPort
 
 
 @pytest_twisted.inlineCallbacks
-def test_a_flood_of_garbage_does_no_harm(port: Callable[..., UdpPort]) -> Any:
+def test_garbage_datagrams_do_not_disturb_a_udp_link(port: Callable[..., UdpPort]) -> Any:
     one, other = port(secret=SECRET), port(secret=SECRET)
     end, accepted = yield udp_pair(one, other)
     rng = Random(7)
@@ -478,7 +480,7 @@ def test_a_flood_of_garbage_does_no_harm(port: Callable[..., UdpPort]) -> Any:
 
 
 @pytest_twisted.inlineCallbacks
-def test_descriptors_do_not_leak(port: Callable[..., UdpPort], clock: Any, tmp_path: Path) -> Any:
+def test_fifo_links_leak_no_descriptors(port: Callable[..., UdpPort], clock: Any, tmp_path: Path) -> Any:
     yield fifo_once(clock, tmp_path / "link")
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):

@@ -119,7 +119,7 @@ def active() -> Iterator[Callable[..., Active]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_lines_go_both_ways_byte_for_byte(
+async def test_irc_lines_are_relayed_verbatim_both_ways(
     kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
 ) -> None:
     ircd = start_ircd(kind)
@@ -157,7 +157,7 @@ async def test_lines_go_both_ways_byte_for_byte(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_servers_answer_behind_what_they_refuse(
+async def test_ping_is_answered_after_the_errors_for_earlier_lines(
     kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
 ) -> None:
     ircd = start_ircd(kind)
@@ -201,7 +201,7 @@ async def test_servers_answer_behind_what_they_refuse(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_what_is_split_comes_whole(
+async def test_split_message_arrives_complete(
     kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
 ) -> None:
     ircd = start_ircd(kind)
@@ -223,7 +223,7 @@ async def test_what_is_split_comes_whole(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_a_nick_that_is_taken_is_had_as_soon_as_it_is_free(
+async def test_taken_nick_is_reclaimed_once_it_is_free(
     kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
 ) -> None:
     ircd = start_ircd(kind)
@@ -239,7 +239,7 @@ async def test_a_nick_that_is_taken_is_had_as_soon_as_it_is_free(
 
 
 @pytest_twisted.ensureDeferred
-async def test_the_holder_of_the_nick_takes_another_in_sight(
+async def test_nick_is_reclaimed_when_its_holder_renames_itself_in_the_channel(
     start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
 ) -> None:
     ircd = start_ircd("ircd-hybrid")
@@ -252,7 +252,7 @@ async def test_the_holder_of_the_nick_takes_another_in_sight(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_kicked_killed_and_let_in_again(
+async def test_connection_rejoins_after_a_kick_and_reconnects_after_a_kill(
     kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fyrehose_twisted.hydra.irc.active.REJOIN_DELAYS", (0.05, 60.0))
@@ -278,7 +278,7 @@ async def test_kicked_killed_and_let_in_again(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_the_server_is_killed_and_another_one_takes_over(
+async def test_connection_fails_over_when_its_irc_server_is_killed(
     kind: str, start_ircd: Any, active: Callable[..., Active]
 ) -> None:
     first, second = start_ircd(kind), start_ircd(kind)
@@ -296,7 +296,7 @@ async def test_the_server_is_killed_and_another_one_takes_over(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_channels_that_refuse(
+async def test_channels_that_refuse_the_bot_are_retried(
     kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
 ) -> None:
     ircd = start_ircd(kind)
@@ -324,7 +324,7 @@ async def test_channels_that_refuse(
 
 
 @pytest_twisted.ensureDeferred
-async def test_tls_with_a_certificate_of_its_own(
+async def test_irc_over_tls_accepts_a_configured_trust_root(
     start_ircd: Any, irc_stranger: Any, active: Callable[..., Active], certified: tuple[Path, Path]
 ) -> None:
     certificate, key = certified
@@ -345,9 +345,7 @@ async def test_tls_with_a_certificate_of_its_own(
 @pytest.mark.soak(seconds=60)
 @pytest.mark.parametrize("kind", ["ngircd", "inspircd", "ircd-hybrid"])
 @pytest_twisted.ensureDeferred
-async def test_a_server_that_holds_back_who_is_fast_is_not_taken_for_silent(
-    kind: str, start_ircd: Any, irc_stranger: Any
-) -> None:
+async def test_throttling_irc_server_is_not_considered_silent(kind: str, start_ircd: Any, irc_stranger: Any) -> None:
     ircd = start_ircd(kind, holds_back=True)
     stranger = await deferToThread(irc_stranger, ircd, "anna", "#c")
     config = NodeConfig(network_size=1, bootstrap=True, irc_rate=20.0, irc_burst=20)
@@ -426,7 +424,7 @@ async def hang_up(*ends: Any) -> None:
 @pytest.mark.parametrize("secret", [None, b"sixteen bytes or more"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_a_link_over_irc_loses_nothing(kind: str, secret: bytes | None, start_ircd: Any) -> None:
+async def test_irc_link_delivers_all_data(kind: str, secret: bytes | None, start_ircd: Any) -> None:
     ircd = start_ircd(kind)
     ivan, boris = await linked(ircd, secret=secret)
     assert ivan.transport.getPeer().host == f"irc:{ircd.address}:boris"
@@ -452,7 +450,7 @@ async def test_a_link_over_irc_loses_nothing(kind: str, secret: bytes | None, st
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_a_link_over_irc_ends_where_one_end_is_gone(
+async def test_irc_link_ends_when_its_peer_is_gone(
     kind: str, start_ircd: Any, irc_stranger: Any, skipping_clock: Any
 ) -> None:
     ircd, clock = start_ircd(kind), skipping_clock()
@@ -484,7 +482,7 @@ async def test_a_link_over_irc_ends_where_one_end_is_gone(
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_nick_of_a_link_that_somebody_has(start_ircd: Any, irc_stranger: Any) -> None:
+async def test_taken_nick_of_an_irc_link_is_reported(start_ircd: Any, irc_stranger: Any) -> None:
     ircd = start_ircd("ngircd")
     await deferToThread(irc_stranger, ircd, "boris")
     with pytest.raises(ConnectError, match="the nick boris is refused"):

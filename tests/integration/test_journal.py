@@ -78,7 +78,7 @@ def caught_up(backbone: Any, *journals: Any) -> int:
     return last
 
 
-def test_two_journals_are_equal_and_give_all_to_who_comes_late(
+def test_two_journals_are_equal_and_serve_a_late_subscriber(
     start: Any, backbone: Any, start_journal: Any, check: Check
 ) -> None:
     journals = [start_journal(backbone, name) for name in ("a", "b")]
@@ -106,7 +106,7 @@ def test_two_journals_are_equal_and_give_all_to_who_comes_late(
 
 @pytest.mark.extended
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_readers_have_seen_survives_being_killed_again_and_again(
+def test_messages_seen_by_readers_survive_repeated_kills_of_a_journal(
     backbone: Any, start_journal: Any, load: Any, check: Check, patient: tuple[str, str], seed: int | None
 ) -> None:
     rng = random_of(seed)
@@ -143,7 +143,7 @@ def test_what_readers_have_seen_survives_being_killed_again_and_again(
 
 
 @pytest.mark.extended
-def test_sigterm_under_load_tears_nothing(
+def test_sigterm_under_load_leaves_no_partial_record(
     backbone: Any, start_journal: Any, load: Any, check: Check, patient: tuple[str, str]
 ) -> None:
     stopped = start_journal(backbone, "stopped", *patient)
@@ -181,7 +181,7 @@ def size_of(path: Path) -> int:
 
 
 @pytest.mark.extended
-def test_retention_under_load_keeps_the_end(
+def test_retention_under_load_keeps_the_newest_records(
     start: Any, backbone: Any, start_journal: Any, load: Any, check: Check
 ) -> None:
     limit = 12_000_000
@@ -227,7 +227,9 @@ def test_retention_under_load_keeps_the_end(
 
 
 @pytest.mark.extended
-def test_other_machines_read_what_is_in_the_files(backbone: Any, start_journal: Any, load: Any, tmp_path: Path) -> None:
+def test_remote_readers_receive_the_records_of_the_files(
+    backbone: Any, start_journal: Any, load: Any, tmp_path: Path
+) -> None:
     (tmp_path / "secret").write_bytes(SECRET)
     (tmp_path / "secret").chmod(0o600)
     given = start_journal(backbone, "given", "--serve", "tcp:0")
@@ -260,7 +262,7 @@ def test_other_machines_read_what_is_in_the_files(backbone: Any, start_journal: 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("seed", SEEDS)
-def test_garbage_at_every_port_under_load(
+def test_garbage_at_every_port_does_not_disturb_a_journal(
     backbone: Any, start_journal: Any, load: Any, check: Check, seed: int | None
 ) -> None:
     rng = random_of(seed)

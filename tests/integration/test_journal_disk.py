@@ -68,7 +68,7 @@ def stopped_for_want_of_room(journal: Any) -> None:
     assert "Unhandled" not in out
 
 
-def test_a_full_disk_stops_the_service_which_goes_on_when_there_is_room(
+def test_full_disk_stops_the_journal_until_space_is_free(
     start: Any, backbone: Any, start_journal: Any, check: Any, small_disk: SmallDisk
 ) -> None:
     whole = start_journal(backbone, "whole")
@@ -96,7 +96,7 @@ def test_a_full_disk_stops_the_service_which_goes_on_when_there_is_room(
     assert len(small.records()) == last
 
 
-def test_a_full_disk_has_room_again_when_less_is_kept(
+def test_shorter_retention_frees_a_full_disk(
     start: Any, backbone: Any, start_journal: Any, check: Any, small_disk: SmallDisk
 ) -> None:
     whole = start_journal(backbone, "whole")

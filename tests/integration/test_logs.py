@@ -45,7 +45,7 @@ def objects(text: str) -> list[dict[str, Any]]:
     return read
 
 
-def test_a_backbone_that_gets_garbage_writes_one_object_a_line(start: Any, tmp_path: Path) -> None:
+def test_json_log_of_a_backbone_has_one_object_per_line(start: Any, tmp_path: Path) -> None:
     backbone = start("twistd", "-n", "--pidfile=", LOGGER, "fyrehose-backbone", "--port", 0, cwd=tmp_path)
     port = int(backbone.wait_for(r'"host":"127\.0\.0\.1","port":(\d+)')[1])
     send_garbage(port)
@@ -63,7 +63,7 @@ def test_a_backbone_that_gets_garbage_writes_one_object_a_line(start: Any, tmp_p
     assert read[-1]["message"] == "Server Shut Down."
 
 
-def test_a_failure_of_an_application_is_one_line(start: Any, tmp_path: Path) -> None:
+def test_exception_of_an_application_is_one_json_line(start: Any, tmp_path: Path) -> None:
     (tmp_path / "application.py").write_text(
         "from fyrehose_twisted.fyrehose.protocol import BackboneProtocol\n"
         "class Wrong(BackboneProtocol):\n"
@@ -88,7 +88,7 @@ def test_a_failure_of_an_application_is_one_line(start: Any, tmp_path: Path) -> 
     assert {"said", "in passing"} <= {one["message"] for one in read}
 
 
-def test_a_daemon_writes_the_file_that_it_was_given(tmp_path: Path) -> None:
+def test_daemon_writes_and_rotates_its_json_log_file(tmp_path: Path) -> None:
     def wait_for(pattern: str) -> str:
         end, never = monotonic() + DEADLINE, threading.Event()
         while True:
@@ -120,7 +120,7 @@ def test_a_daemon_writes_the_file_that_it_was_given(tmp_path: Path) -> None:
     assert objects((tmp_path / "backbone.log.1").read_text())
 
 
-def test_a_daemon_that_would_write_nowhere_does_not_start(start: Any, tmp_path: Path) -> None:
+def test_daemon_that_logs_to_standard_output_does_not_start(start: Any, tmp_path: Path) -> None:
     backbone = start("twistd", "--logfile=-", LOGGER, "fyrehose-backbone", "--port", 0, cwd=tmp_path)
     assert backbone.finish() == 1
     assert backbone.err == (

@@ -40,7 +40,7 @@ def told_by(program: Any) -> dict[str, float]:
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
 
 
-def test_a_backbone_a_journal_and_a_client_tell_of_the_same_stream(
+def test_metrics_of_backbone_journal_and_client_agree(
     start: Any, backbone: Any, start_journal: Any, start_client: Client
 ) -> None:
     journal = start_journal(backbone, "kept", "--metrics", "tcp:0")
@@ -73,7 +73,7 @@ def test_a_backbone_a_journal_and_a_client_tell_of_the_same_stream(
     assert "Traceback" not in client.out
 
 
-def test_metrics_of_a_client_that_cannot_be_served(backbone: Any, start_client: Client) -> None:
+def test_client_that_cannot_serve_metrics_stops(backbone: Any, start_client: Client) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -70,7 +70,9 @@ def garbage(port: int) -> None:
 
 
 @pytest.mark.parametrize("logger", [[], pytest.param([JSON_LOG], marks=pytest.mark.extended)])
-def test_front_doors(start: Any, await_true: Any, tmp_path: Path, logger: list[str]) -> None:
+def test_backbone_frontend_and_query_do_not_disclose_secrets(
+    start: Any, await_true: Any, tmp_path: Path, logger: list[str]
+) -> None:
     secret, token = Secret(tmp_path / "secret"), Secret(tmp_path / "tokens", "ann")
     twistd = ("twistd", "-n", "--pidfile=", *logger)
     state = tmp_path / "state"
@@ -108,7 +110,7 @@ def test_front_doors(start: Any, await_true: Any, tmp_path: Path, logger: list[s
 
 
 @pytest.mark.extended
-def test_nodes(start: Any, start_ircd: Any, tmp_path: Path) -> None:
+def test_node_services_do_not_disclose_secrets(start: Any, start_ircd: Any, tmp_path: Path) -> None:
     ircd = start_ircd("ngircd")
     secret, token, password = (Secret(tmp_path / name) for name in ("secret", "token", "password"))
     common = ("twistd", "-n", "--pidfile=")
@@ -153,7 +155,7 @@ def test_nodes(start: Any, start_ircd: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(MAKERS))
-def test_no_option_takes_a_secret_itself(name: str) -> None:
+def test_no_option_takes_a_secret_value(name: str) -> None:
     options = MAKERS[name].options()
     words = {word.rstrip("=") for word in options.longOpt}
     assert [
@@ -174,6 +176,6 @@ def test_no_option_takes_a_secret_itself(name: str) -> None:
         ["freenet-node", "--control=tcp:6181:interface=0.0.0.0"],
     ],
 )
-def test_nothing_is_open_to_strangers_unless_that_is_said(words: list[str]) -> None:
+def test_listening_beyond_loopback_requires_a_secret_or_open(words: list[str]) -> None:
     with pytest.raises(UsageError, match="loopback"):
         MAKERS[words[0]].options().parseOptions(words[1:])

@@ -149,7 +149,7 @@ def check(kind: str, foreigner: Any, log: Log, published: list[bytes]) -> None:
 @pytest.mark.extended
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_served_as_well_as_ours(
+async def test_foreign_subscribers_receive_the_whole_stream(
     backbone: Any, subscribe: Subscribe, in_time: Any, leaving: list[Any], kind: str
 ) -> None:
     foreigners = [subscribe(f"{kind}.{language}", backbone.address) for language in LANGUAGES]
@@ -199,7 +199,7 @@ class Bad:
 @pytest.mark.extended
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_what_is_lost_is_repaired(
+async def test_foreign_subscribers_repair_losses(
     start_backbone: Any, relay: Any, subscribe: Subscribe, in_time: Any, leaving: list[Any], kind: str
 ) -> None:
     from twisted.internet import reactor
@@ -328,7 +328,9 @@ def is_deliver(data: bytes) -> bool:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_what_is_not_for_it(set_stage: Callable[[str], Stage], language: str) -> None:
+def test_foreign_subscriber_ignores_forged_and_malformed_packets(
+    set_stage: Callable[[str], Stage], language: str
+) -> None:
     stage, bad = set_stage(f"{CAREFUL}.{language}"), broken(Random(SEED))
     stage.forge(encode_deliver(7, b"forged"), *bad)
     stage.send(*bad, encode_deliver(0, b"no number"))
@@ -438,7 +440,7 @@ def ask_on(stage: Stage) -> None:
 
 
 @pytest.mark.extended
-def test_gaps(set_stage: Callable[[str], Stage]) -> None:
+def test_foreign_subscribers_handle_gaps_and_permanent_losses(set_stage: Callable[[str], Stage]) -> None:
     # Together, for the careful ones take the seconds after which a gap is given up.
     parts = ((mind_gaps, CAREFUL), (fall_behind, CAREFUL), (ask_on, SHORT))
     acts = [(act, set_stage(f"{kind}.{language}")) for act, kind in parts for language in LANGUAGES]
@@ -448,14 +450,14 @@ def test_gaps(set_stage: Callable[[str], Stage]) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_usage(start: Any, command: Command, language: str) -> None:
+def test_foreign_subscriber_prints_its_usage(start: Any, command: Command, language: str) -> None:
     ran = start(*command(f"{CAREFUL}.{language}"), of_ours=False)
     assert ran.finish() == 2
     assert re.fullmatch(r"usage: .*subscriber.* HOST PORT\n", ran.err)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_short_and_garbage(set_stage: Callable[[str], Stage], language: str) -> None:
+def test_short_foreign_subscriber_ignores_malformed_packets(set_stage: Callable[[str], Stage], language: str) -> None:
     stage, bad = set_stage(f"{SHORT}.{language}"), broken(Random(SEED))
     stage.send(*bad, encode_deliver(0, b"no number"))
     stage.send(encode_deliver(1, b"one"), encode_deliver(1, b"again"), *bad)

@@ -36,7 +36,7 @@ def publish(start: Any, node: Any, data: bytes, *options: object) -> list[int]:
 
 
 @pytest.mark.extended
-def test_one_order_through_crashes_of_one_node_at_a_time(start: Any, start_cluster: Any) -> None:
+def test_order_is_unique_despite_crashes_of_one_node_at_a_time(start: Any, start_cluster: Any) -> None:
     cluster = start_cluster(*NAMES)
     leader = cluster.leader
     first, second = (node for node in cluster.values() if node is not leader)
@@ -73,7 +73,7 @@ def test_one_order_through_crashes_of_one_node_at_a_time(start: Any, start_clust
 
 
 @pytest.mark.soak(seconds=60)
-def test_a_minority_acknowledges_nothing_until_the_operator_decides(start: Any, start_cluster: Any) -> None:
+def test_minority_acknowledges_nothing_until_the_operator_reforms_the_cluster(start: Any, start_cluster: Any) -> None:
     cluster = start_cluster(*NAMES)
     survivor = cluster.leader
     one, other = cluster.followers
@@ -131,7 +131,7 @@ def test_a_minority_acknowledges_nothing_until_the_operator_decides(start: Any, 
 
 
 @pytest.mark.soak(seconds=60)
-def test_who_was_stopped_for_a_while_catches_up(start: Any, start_cluster: Any) -> None:
+def test_suspended_leader_catches_up(start: Any, start_cluster: Any) -> None:
     cluster = start_cluster(*NAMES)
     leader = cluster.leader
     one, other = cluster.followers
@@ -152,7 +152,7 @@ def test_who_was_stopped_for_a_while_catches_up(start: Any, start_cluster: Any) 
 
 
 @pytest.mark.soak(seconds=60)
-def test_journals_outlive_all_nodes_and_agree(start: Any, start_cluster: Any, tmp_path: Path) -> None:
+def test_journals_survive_a_kill_of_all_nodes_and_agree(start: Any, start_cluster: Any, tmp_path: Path) -> None:
     cluster = start_cluster(*NAMES, options=lambda node: ["--journal", node.name, "--retention", "1GB"])
     assert publish(start, cluster.followers[0], lines(1, 500), "--name", "p") == list(range(1, 501))
     for node in cluster.values():
@@ -188,7 +188,9 @@ def test_journals_outlive_all_nodes_and_agree(start: Any, start_cluster: Any, tm
 
 
 @pytest.mark.extended
-def test_strangers_are_not_let_in(start: Any, start_cluster: Any, make_nodes: Any, tmp_path: Path) -> None:
+def test_nodes_and_publishers_without_the_secret_are_refused(
+    start: Any, start_cluster: Any, make_nodes: Any, tmp_path: Path
+) -> None:
     secrets = {"right": "right horse battery staple", "wrong": "wrong horse battery staple"}
     for name, secret in secrets.items():
         (tmp_path / name).write_text(secret)
@@ -256,7 +258,7 @@ def certificates(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_tls_between_nodes_and_for_http(start: Any, make_nodes: Any, certificates: Path) -> None:
+def test_nodes_communicate_and_serve_http_over_tls(start: Any, make_nodes: Any, certificates: Path) -> None:
     import ssl
 
     served = "privateKey=key.pem:certKey=trusted/cert.pem"
@@ -284,7 +286,7 @@ def test_tls_between_nodes_and_for_http(start: Any, make_nodes: Any, certificate
 
 
 @pytest.mark.extended
-def test_a_reader_that_has_enough_and_one_that_has_no_hurry(start: Any, start_cluster: Any) -> None:
+def test_follow_ends_with_a_closed_output_and_waits_for_a_slow_one(start: Any, start_cluster: Any) -> None:
     (node,) = start_cluster("east").values()
     publish(start, node, b"".join(b"%07d%s\n" % (number, bytes(8_000)) for number in range(1, 401)))
     reading, writing = os.pipe()
@@ -310,7 +312,7 @@ def test_a_reader_that_has_enough_and_one_that_has_no_hurry(start: Any, start_cl
 
 
 @pytest.mark.extended
-def test_a_publisher_says_that_its_node_is_dead_or_hangs(start: Any, start_cluster: Any, await_true: Any) -> None:
+def test_publish_reports_a_dead_or_hanging_node(start: Any, start_cluster: Any, await_true: Any) -> None:
     (node,) = start_cluster("east", options=lambda node: ["--journal", "kept"]).values()
     publisher = start("fyrehose", "parcels", "publish", "-n", node.address, "--numbers", "--timeout", DEADLINE)
     publisher.write(b"a\n")
@@ -334,7 +336,7 @@ def test_a_publisher_says_that_its_node_is_dead_or_hangs(start: Any, start_clust
 
 
 @pytest.mark.parametrize("buffered", [True, False])
-def test_a_command_whose_output_nobody_reads_ends_in_silence(start: Any, start_cluster: Any, buffered: bool) -> None:
+def test_commands_with_a_closed_output_end_without_a_message(start: Any, start_cluster: Any, buffered: bool) -> None:
     (node,) = start_cluster("east").values()
     env = {**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"}
     node.publish(b"one")
@@ -347,7 +349,7 @@ def test_a_command_whose_output_nobody_reads_ends_in_silence(start: Any, start_c
 
 
 @pytest.mark.extended
-def test_a_key_is_for_one_body_at_all_nodes_and_after_restarts(start_cluster: Any) -> None:
+def test_key_stays_bound_to_one_body_at_all_nodes_and_after_restarts(start_cluster: Any) -> None:
     cluster = start_cluster(*NAMES, options=lambda node: ["--journal", node.name])
 
     def pay(node: Any, body: bytes) -> tuple[int, Any]:
@@ -369,7 +371,7 @@ def test_a_key_is_for_one_body_at_all_nodes_and_after_restarts(start_cluster: An
     assert {node.state()["sequence"] for node in cluster.values()} == {1}
 
 
-def test_sigint_leaves_in_order(start: Any, start_cluster: Any) -> None:
+def test_sigint_ends_follow_and_publish_cleanly(start: Any, start_cluster: Any) -> None:
     (node,) = start_cluster("east").values()
     follower = start("fyrehose", "parcels", "follow", *urls([node]), "--from", 1)
     publisher = start("fyrehose", "parcels", "publish", "-n", node.address, "--numbers")

@@ -135,7 +135,7 @@ def front() -> Iterator[Any]:
 
 
 # Where there is no browser, `browser` skips before anything else is made.
-def test_a_browser_goes_on_after_the_node_was_restarted(
+def test_browser_resumes_its_event_stream_after_a_restart_of_the_node(
     browser: Any, tmp_path: Any, start: Any, start_cluster: Any, front: Any
 ) -> None:
     (node,) = start_cluster("east", options=lambda node: ["--journal", "kept"]).values()

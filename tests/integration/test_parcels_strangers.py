@@ -135,7 +135,9 @@ def document_node() -> Iterator[Callable[[str], DocumentNode]]:
 
 
 @pytest.mark.extended
-def test_nodes_that_know_only_the_document(start_cluster: Any, document_node: Any, await_true: Any) -> None:
+def test_reference_peers_become_neighbours_without_a_vote(
+    start_cluster: Any, document_node: Any, await_true: Any
+) -> None:
     ours_joins, joins_ours = document_node("Boris"), document_node("Vera")
 
     def with_boris(node: Any) -> list[object]:
@@ -156,7 +158,7 @@ def test_nodes_that_know_only_the_document(start_cluster: Any, document_node: An
     assert joins_ours.sequence(cluster["east"].port) == 1
 
 
-def test_nodes_whose_names_do_not_fit_are_refused(start_cluster: Any, document_node: Any) -> None:
+def test_nodes_with_invalid_names_are_refused(start_cluster: Any, document_node: Any) -> None:
     (node,) = start_cluster("east").values()
     for name in ("", "n" * 65, "\x1b[2J", "north\n"):
         assert document_node(name).refused(node.port), name
@@ -169,7 +171,7 @@ def test_nodes_whose_names_do_not_fit_are_refused(start_cluster: Any, document_n
     assert "\x1b" not in node.program.out
 
 
-def test_hostile_connections_leave_a_node_alone(start: Any, start_cluster: Any, await_true: Any) -> None:
+def test_hostile_connections_do_not_disturb_a_node(start: Any, start_cluster: Any, await_true: Any) -> None:
     (node,) = start_cluster("east").values()
     place, began = ("127.0.0.1", node.port), monotonic()
 
@@ -222,7 +224,7 @@ def test_hostile_connections_leave_a_node_alone(start: Any, start_cluster: Any, 
 
 
 @pytest.mark.extended
-def test_hostile_clients_of_http(start: Any, start_cluster: Any, await_true: Any) -> None:
+def test_hostile_http_clients_do_not_disturb_a_node(start: Any, start_cluster: Any, await_true: Any) -> None:
     (node,) = start_cluster("east", options=lambda node: ["--max-event", 4_000, "--window-mib", 1]).values()
     status, body = node.ask("/events", bytes(4_001))
     assert (status, json.loads(body)["limit"]) == (413, 4_000)
@@ -259,7 +261,7 @@ def test_hostile_clients_of_http(start: Any, start_cluster: Any, await_true: Any
 
 
 @pytest.mark.extended
-def test_strangers_do_not_fill_the_table_of_neighbours(
+def test_unauthenticated_peers_do_not_fill_the_neighbour_table(
     make_nodes: Any, document_node: Any, await_true: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_text("right horse battery staple")

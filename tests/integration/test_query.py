@@ -250,7 +250,7 @@ def random_of(seed: int | None) -> Random:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("seed", SEEDS)
-def test_each_record_once_and_in_order_through_cuts_and_crashes(
+def test_follower_receives_each_record_once_despite_disconnects_and_crashes(
     backbone: Any,
     start_query: StartQuery,
     start_journal: Any,
@@ -386,7 +386,7 @@ def fill(query: Query, journal: Any, dial: Dial, readers: int, stalled: int, meg
 
 
 @pytest.mark.extended
-def test_who_reads_nothing_holds_up_nobody(start_query: StartQuery, dial: Dial, tmp_path: Path) -> None:
+def test_stalled_followers_do_not_delay_others(start_query: StartQuery, dial: Dial, tmp_path: Path) -> None:
     with closing(open_journal(tmp_path, "fyrehose://default")) as journal:
         journal.begin(0, 1)
         journal.commit()
@@ -396,7 +396,7 @@ def test_who_reads_nothing_holds_up_nobody(start_query: StartQuery, dial: Dial, 
 
 
 @pytest.mark.extended
-def test_journals_of_all_protocols(
+def test_journals_of_all_protocols_are_served(
     backbone: Any, start_query: StartQuery, start_cluster: Any, peer: Any, await_true: Any, tmp_path: Path
 ) -> None:
     kept = tmp_path / "kept"
@@ -463,7 +463,7 @@ def query(start_query: StartQuery, tmp_path: Path) -> Query:
     return start_query(tmp_path / "kept")
 
 
-def test_ranges_are_paged(query: Query) -> None:
+def test_record_ranges_are_paged(query: Query) -> None:
     path: str | None = RECORDS
     found: list[int] = []
     pages = 0
@@ -503,7 +503,7 @@ def test_ranges_are_paged(query: Query) -> None:
     assert query.ask(RECORDS.replace("default", "none")).json["error"] == "no-stream"
 
 
-def test_curl_reads_it(query: Query, program: Any, start: Any) -> None:
+def test_curl_reads_ranges_and_streams(query: Query, program: Any, start: Any) -> None:
     command = [program("curl", "curl"), "-sN", "--compressed", "-w", "%{http_code}"]
     ran = subprocess.run([*command, f"{query.url}{RECORDS}?from=1&to=2"], capture_output=True, text=True, check=True)
     assert [one["sequence"] for one in json.loads(ran.stdout.removesuffix("200"))] == [1, 2]
@@ -513,7 +513,7 @@ def test_curl_reads_it(query: Query, program: Any, start: Any) -> None:
     assert re.findall("^id: (.*)$", following.out, re.MULTILINE) == ["2498", "2499", "2500"]
 
 
-def test_tokens(make_query: StartQuery, tmp_path: Path) -> None:
+def test_query_service_limits_requests_and_streams_per_token(make_query: StartQuery, tmp_path: Path) -> None:
     write(tmp_path / "kept", 3)
     tokens, limits = tmp_path / "tokens", tmp_path / "limits.toml"
     tokens.write_text("# who may ask\nann correct-horse-battery\nbob staple-correct-horse\n")
@@ -540,7 +540,7 @@ def test_tokens(make_query: StartQuery, tmp_path: Path) -> None:
     assert not re.search("horse|battery|staple", query.program.out)
 
 
-def test_names_and_origins(query: Query) -> None:
+def test_unknown_host_names_and_origins_are_refused_by_the_query_service(query: Query) -> None:
     for host in (f"127.0.0.1:{query.port}", "localhost", "LOCALHOST:80", "[::1]:80", "192.0.2.1"):
         assert query.ask("/streams", Host=host).status == 200, host
     for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:8480", "[::1"):
@@ -603,7 +603,7 @@ Promise.all([
 
 # Where there is no browser, this skips before anything else is made.
 @pytest.mark.extended
-def test_a_page_of_another_origin_reads_nothing(open_strange_page: Any, query: Query) -> None:
+def test_page_of_another_origin_cannot_read_records(open_strange_page: Any, query: Query) -> None:
     script = TRIES.replace("URL_OF_RECORDS", json.dumps(query.url + RECORDS))
     tries = open_strange_page(f"<!doctype html><title>elsewhere</title><body><script>{script}</script>")
     failed = "TypeError: Failed to fetch"
@@ -629,7 +629,7 @@ def answered(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_garbage_and_those_who_take_their_time(
+def test_garbage_and_slow_requests_do_not_disturb_the_query_service(
     make_query: StartQuery, dial: Dial, tmp_path: Path, seed: int | None
 ) -> None:
     rng = random_of(seed)
@@ -669,7 +669,9 @@ def test_garbage_and_those_who_take_their_time(
 
 
 @pytest.mark.soak(seconds=50)
-def test_who_takes_too_long_is_cut_off(start_query: StartQuery, dial: Dial, await_true: Any, tmp_path: Path) -> None:
+def test_slow_or_stalled_query_clients_are_disconnected(
+    start_query: StartQuery, dial: Dial, await_true: Any, tmp_path: Path
+) -> None:
     with closing(open_journal(tmp_path, "fyrehose://default")) as journal:
         journal.begin(0, 1)
         journal.commit()
@@ -684,7 +686,7 @@ def test_who_takes_too_long_is_cut_off(start_query: StartQuery, dial: Dial, awai
     query.stop()
 
 
-def test_sigterm_ends_all_in_good_order(query: Query) -> None:
+def test_sigterm_ends_query_streams_cleanly(query: Query) -> None:
     readers = [
         query.follow(f"{RECORDS}?from={2_500 - number}", Accept_Encoding=coding)
         for number, coding in enumerate(("identity", "gzip"))
@@ -706,7 +708,7 @@ def test_sigterm_ends_all_in_good_order(query: Query) -> None:
 
 
 @pytest.mark.extended
-def test_what_cannot_start_says_so_in_one_line(
+def test_query_service_reports_startup_errors_in_one_line(
     query: Query, backbone: Any, start: Any, free_port: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "open").write_text("ann correct-horse-battery\n")
@@ -740,7 +742,7 @@ def test_what_cannot_start_says_so_in_one_line(
         assert "is in use" in line
 
 
-def test_a_journal_that_cannot_be_read_is_told_of(query: Query, await_true: Any, tmp_path: Path) -> None:
+def test_unreadable_journal_fails_the_health_check(query: Query, await_true: Any, tmp_path: Path) -> None:
     bad = tmp_path / "kept" / "fyrehose-bad"
     bad.mkdir()
     (good,) = (tmp_path / "kept" / "fyrehose-default").glob("*.log")
@@ -756,7 +758,9 @@ def test_a_journal_that_cannot_be_read_is_told_of(query: Query, await_true: Any,
     await_true(lambda: query.ask("/health").status == 200, lambda: query.program)
 
 
-def test_watched_services(backbone: Any, start_query: StartQuery, await_true: Any, tmp_path: Path) -> None:
+def test_watched_service_appears_in_the_overview_until_it_is_down(
+    backbone: Any, start_query: StartQuery, await_true: Any, tmp_path: Path
+) -> None:
     url = backbone.program.wait_for(r"metrics at (http://\S+)")[1]
     query = start_query(tmp_path, "--watch", f"backbone={url}")
 
@@ -806,12 +810,14 @@ def patient(make_query: StartQuery, tmp_path: Path) -> Callable[..., Query]:
 
 
 @pytest.mark.extended
-def test_it_does_what_its_description_says(patient: Callable[..., Query], tmp_path: Path) -> None:
+def test_query_service_conforms_to_its_openapi_description(patient: Callable[..., Query], tmp_path: Path) -> None:
     check(patient(), tmp_path)
 
 
 @pytest.mark.extended
-def test_it_does_so_with_a_token(patient: Callable[..., Query], tmp_path: Path) -> None:
+def test_query_service_with_a_token_conforms_to_its_openapi_description(
+    patient: Callable[..., Query], tmp_path: Path
+) -> None:
     (tmp_path / "tokens").write_text("ann correct-horse-battery\n")
     (tmp_path / "tokens").chmod(0o600)
     query = patient("--tokens-file", tmp_path / "tokens")
@@ -825,6 +831,8 @@ def test_it_does_so_with_a_token(patient: Callable[..., Query], tmp_path: Path) 
 
 
 @pytest.mark.soak(seconds=300)
-def test_it_does_so_for_long(patient: Callable[..., Query], tmp_path: Path) -> None:
+def test_query_service_conforms_to_its_openapi_description_for_many_examples(
+    patient: Callable[..., Query], tmp_path: Path
+) -> None:
     for seed in range(3):
         check(patient(), tmp_path, "--max-examples=300", seed=seed)

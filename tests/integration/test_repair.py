@@ -71,7 +71,7 @@ class Subscriber(SubscriberProtocol):
 
 
 @pytest_twisted.ensureDeferred
-async def test_pub_stays_until_a_subscriber_has_what_it_missed(
+async def test_pub_stays_until_a_subscriber_has_repaired_its_losses(
     start: Any, start_backbone: Any, relay: Any, in_time: Any, leaving: list[Any]
 ) -> None:
     from twisted.internet import reactor
@@ -101,7 +101,7 @@ async def test_pub_stays_until_a_subscriber_has_what_it_missed(
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.extended)])
 @pytest.mark.parametrize("retransmit", [0, 32], ids=["from one another", "from the backbone"])
 @pytest_twisted.ensureDeferred
-async def test_what_subscribers_miss_is_repaired(
+async def test_subscribers_behind_a_lossy_network_repair_each_other(
     seed: int, retransmit: int, start_backbone: Any, relay: Any, in_time: Any, leaving: list[Any]
 ) -> None:
     from twisted.internet import reactor

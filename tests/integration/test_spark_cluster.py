@@ -155,7 +155,7 @@ def rows(path: Path, *columns: str) -> list[dict[str, Any]]:
     return sorted(found, key=repr)
 
 
-def test_a_cluster_finds_what_one_machine_finds(
+def test_spark_cluster_finds_the_same_as_a_single_machine(
     cluster: Cluster, other_python: Path, package: Path, journals: list[Path], tmp_path: Path
 ) -> None:
     names = [f"{place.name}={place}" for place in journals]

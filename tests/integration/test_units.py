@@ -152,14 +152,14 @@ def start_unit(start: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.mark.parametrize("name", ["freenet-node", "hydra-node", "parcels-node"])
-def test_a_node(start_unit: StartUnit, name: str) -> None:
+def test_node_unit_starts_reloads_and_stops(start_unit: StartUnit, name: str) -> None:
     unit = start_unit(name)
     unit.reload()
     unit.program.wait_for("there is nothing to reload")
     unit.stop()
 
 
-def test_who_cannot_start_is_never_ready(start_unit: StartUnit) -> None:
+def test_unit_that_fails_to_start_is_never_ready(start_unit: StartUnit) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         place = f"--metrics=tcp:{taken.getsockname()[1]}"
         unit = start_unit("fyrehose-journal", "--backbone=127.0.0.1:9", place, ready=False)
@@ -168,7 +168,7 @@ def test_who_cannot_start_is_never_ready(start_unit: StartUnit) -> None:
         unit.tells_nothing()
 
 
-def test_all_that_a_backbone_has_around_it(start_unit: StartUnit) -> None:
+def test_units_of_backbone_journal_query_and_frontend_work_together(start_unit: StartUnit) -> None:
     backbone = start_unit("fyrehose-backbone")
     place = ":".join(map(str, backbone.address("push")))
     journal = start_unit("fyrehose-journal", f"--backbone={place}")

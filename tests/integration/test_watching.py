@@ -160,7 +160,7 @@ MISBEHAVIOURS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", MISBEHAVIOURS)
 @pytest_twisted.ensureDeferred
-async def test_a_service_that_misbehaves_is_down_after_three_scrapes_and_up_when_it_answers_again(
+async def test_misbehaving_target_is_down_after_three_scrapes_until_it_answers_again(
     watching: Watching, name: str
 ) -> None:
     behaviour, why = MISBEHAVIOURS[name]
@@ -187,7 +187,7 @@ async def test_a_service_that_misbehaves_is_down_after_three_scrapes_and_up_when
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_service_is_down_when_its_figures_are_too_old_whatever_the_scrapes_do(watching: Watching) -> None:
+async def test_target_is_down_when_its_figures_are_too_old(watching: Watching) -> None:
     for scrape in watching.watcher._scrapes:
         scrape._periodic_call.stop()
     assert watching.seen.up
@@ -197,7 +197,7 @@ async def test_a_service_is_down_when_its_figures_are_too_old_whatever_the_scrap
 
 
 @pytest_twisted.ensureDeferred
-async def test_an_exception_does_not_end_the_scrapes(skipping_clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exception_does_not_stop_the_scrapes(skipping_clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     watching = Watching(skipping_clock())
     with monkeypatch.context() as patch, capturedLogs() as logged:
         patch.setattr(
@@ -222,9 +222,7 @@ NO_LIST: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("name", NO_LIST)
 @pytest_twisted.ensureDeferred
-async def test_a_backbone_whose_list_of_clients_is_bad_is_up_and_its_list_is_down(
-    skipping_clock: Any, name: str
-) -> None:
+async def test_backbone_with_a_malformed_client_list_is_up(skipping_clock: Any, name: str) -> None:
     watching = Watching(skipping_clock())
     body = b'{"clients":7,"list":[{"address":"h:1","kind":"journal"}]}'
     lists = [HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)]

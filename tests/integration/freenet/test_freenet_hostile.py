@@ -137,7 +137,7 @@ def counts(node: Any) -> dict[str, int]:
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_what_only_a_parent_may_say(nodes: Any) -> None:
+def test_messages_reserved_to_a_parent_are_ignored_from_other_peers(nodes: Any) -> None:
     forged = [
         SubscribeData(KEY, 7, b"forged"),
         SubscribeSucceeded(KEY, 1, PLACE),
@@ -156,7 +156,7 @@ def test_what_only_a_parent_may_say(nodes: Any) -> None:
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_who_is_no_subscriber_publishes_nothing(nodes: Any) -> None:
+def test_packet_of_a_peer_that_is_not_subscribed_is_refused(nodes: Any) -> None:
     for node in nodes[1:]:
         with closing(Stranger(node.port)) as stranger:
             stranger.send(PublishData(1, KEY, 7, 0.5, b"forged", 10, True))
@@ -165,7 +165,7 @@ def test_who_is_no_subscriber_publishes_nothing(nodes: Any) -> None:
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_a_subscriber_sends_data_as_if_it_were_the_parent(nodes: Any) -> None:
+def test_forged_data_of_a_subscriber_is_not_delivered(nodes: Any) -> None:
     with closing(Stranger(nodes[1].port)) as stranger:
         uid = stranger.ask(KEY)
         assert stranger.wait_for(SubscribeSucceeded | SubscribeSucceededNewRoot).uid == uid
@@ -178,7 +178,7 @@ def test_a_subscriber_sends_data_as_if_it_were_the_parent(nodes: Any) -> None:
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_a_flood_of_streams(nodes: Any) -> None:
+def test_flood_of_streams_is_limited(nodes: Any) -> None:
     node = nodes[0]
     with closing(Stranger(node.port)) as stranger:
         for _ in range(200):
@@ -196,7 +196,7 @@ def test_a_flood_of_streams(nodes: Any) -> None:
 
 @pytest.mark.soak(seconds=30)
 @pytest.mark.usefixtures("unharmed")
-def test_a_liar_about_its_location_that_knows_no_way(nodes: Any) -> None:
+def test_peer_with_a_false_location_does_not_block_a_subscription(nodes: Any) -> None:
     key = next(key for count in range(1_000) if abs(key_location(key := named_key(f"stream {count}")) - 0.5) < 0.1)
     with closing(Stranger(nodes[0].port, location=key_location(key))) as liar:
         with closing(nodes[0].asking()) as asking:
@@ -211,7 +211,7 @@ def test_a_liar_about_its_location_that_knows_no_way(nodes: Any) -> None:
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_replays(nodes: Any, replayed: list[tuple[int, str]]) -> None:
+def test_replayed_messages_have_no_effect(nodes: Any, replayed: list[tuple[int, str]]) -> None:
     with closing(Stranger(nodes[1].port)) as stranger:
         request = SubscribeRequest(5, KEY, 10, -1, 0.5)
         packet = PublishData(6, KEY, 2**63 - 1, 0.5, b"again", 10, True)
@@ -235,7 +235,7 @@ NO_MESSAGES = [
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_bytes_that_are_no_message(nodes: Any) -> None:
+def test_malformed_messages_close_the_connection_and_are_counted(nodes: Any) -> None:
     for count, data in enumerate(NO_MESSAGES, 1):
         with closing(Stranger(nodes[0].port)) as stranger:
             stranger.socket.sendall(data)
@@ -245,7 +245,7 @@ def test_bytes_that_are_no_message(nodes: Any) -> None:
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_connections_that_say_nothing(nodes: Any) -> None:
+def test_silent_connections_are_limited_and_time_out(nodes: Any) -> None:
     silent = []
     for _ in range(200):
         silent.append(socket.create_connection(("127.0.0.1", nodes[0].port), PATIENCE))

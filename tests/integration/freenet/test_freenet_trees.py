@@ -18,7 +18,7 @@ KEY = named_key("news")
 
 @pytest.mark.extended
 @pytest.mark.parametrize("count", [16, pytest.param(50, marks=pytest.mark.soak(seconds=120))])
-def test_processes_and_a_tree_that_heals(network: Callable[..., Any], count: int) -> None:
+def test_tree_of_node_processes_heals_after_kills(network: Callable[..., Any], count: int) -> None:
     # With fewer hops, one look in many does not find the root, and there are two trees for a while.
     nodes = network(count, "--max-htl", 40, chords=(7, 19), subscribers=range(0, count, 5))
     for node in nodes:
@@ -63,7 +63,7 @@ def test_processes_and_a_tree_that_heals(network: Callable[..., Any], count: int
 
 
 @pytest.mark.extended
-def test_the_tree_is_rooted_where_the_key_is(network: Callable[..., Any]) -> None:
+def test_tree_is_rooted_at_the_node_nearest_to_the_key(network: Callable[..., Any]) -> None:
     nodes = network(8, chords=(3,), subscribers=(0, 3, 6))
     for node in nodes:
         node.start()
@@ -75,7 +75,7 @@ def test_the_tree_is_rooted_where_the_key_is(network: Callable[..., Any]) -> Non
     nodes.wait_for_one_tree(root=nearest)
 
 
-def test_who_was_away_gets_what_it_missed(network: Callable[..., Any]) -> None:
+def test_restarted_subscriber_receives_the_packets_it_missed(network: Callable[..., Any]) -> None:
     nodes = network(4, subscribers=(0, 2))
     for node in nodes:
         node.start()
@@ -96,7 +96,7 @@ def test_who_was_away_gets_what_it_missed(network: Callable[..., Any]) -> None:
 
 
 @pytest.mark.extended
-def test_who_does_not_know_the_secret_is_no_neighbour(network: Callable[..., Any], tmp_path: Path) -> None:
+def test_node_with_another_secret_is_no_neighbour(network: Callable[..., Any], tmp_path: Path) -> None:
     for name, secret in (("right", "a" * 32), ("wrong", "b" * 32)):
         path = tmp_path / name
         path.write_text(secret)
@@ -112,7 +112,9 @@ def test_who_does_not_know_the_secret_is_no_neighbour(network: Callable[..., Any
 
 
 @pytest.mark.extended
-def test_only_who_has_the_key_publishes(network: Callable[..., Any], start: Any, tmp_path: Path) -> None:
+def test_only_the_holder_of_the_key_publishes_to_a_signed_stream(
+    network: Callable[..., Any], start: Any, tmp_path: Path
+) -> None:
     def fyrehose(*arguments: object) -> Any:
         program = start("fyrehose", "freenet", *arguments, cwd=tmp_path)
         program.finish()
@@ -158,7 +160,7 @@ def test_only_who_has_the_key_publishes(network: Callable[..., Any], start: Any,
 
 
 @pytest.mark.extended
-def test_what_cannot_work_is_said_before_it_starts(start: Any, free_port: Any, tmp_path: Path) -> None:
+def test_invalid_node_options_are_reported_before_the_start(start: Any, free_port: Any, tmp_path: Path) -> None:
     def listen(more: str = "") -> tuple[str, str]:
         return "--listen", f"tcp:{free_port()}{more}"  # Each tries its port, so it has one of its own.
 
