@@ -35,7 +35,7 @@ def test_notebook_is_stored_without_outputs() -> None:
 
 
 @pytest.mark.extended
-def test_notebook_runs(
+def test_notebook_runs_from_start_to_end(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR"):

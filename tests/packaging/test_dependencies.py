@@ -104,7 +104,7 @@ def allowed(place: str) -> set[str]:
     return set.union(DECLARED[""], *(DECLARED[extra] for extra in extras))
 
 
-def test_what_is_imported_is_declared_for_those_who_import_it() -> None:
+def test_every_import_is_declared_in_the_extra_of_its_module() -> None:
     wrong = [
         f"{place} imports {module}"
         for place, modules in sorted(IMPORTED.items())
@@ -114,7 +114,7 @@ def test_what_is_imported_is_declared_for_those_who_import_it() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_what_is_declared_is_named_among_the_dependencies_with_a_reason() -> None:
+def test_every_declared_dependency_is_documented_with_a_reason() -> None:
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in (ROOT / "docs" / "dependencies.md").read_text().splitlines()
@@ -125,7 +125,7 @@ def test_what_is_declared_is_named_among_the_dependencies_with_a_reason() -> Non
     assert not missing
 
 
-def test_what_the_core_declares_is_imported() -> None:
+def test_every_core_dependency_is_imported() -> None:
     used = {name for modules in IMPORTED.values() for module in modules for name in distributions_of(module)}
     assert not DECLARED[""] - used
 
@@ -157,12 +157,12 @@ def licences(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", core())
-def test_the_core_needs_only_what_is_permissive(name: str) -> None:
+def test_core_dependencies_have_permissive_licences(name: str) -> None:
     assert licences(name) <= PERMISSIVE | EXCEPTIONS.get(name, set())
 
 
 @pytest.mark.parametrize("name", core())
-def test_the_core_needs_no_compiler(name: str) -> None:
+def test_core_dependencies_have_wheels_without_compilation(name: str) -> None:
     wheel = distribution(name).read_text("WHEEL")
     assert wheel, f"{name} did not come as a wheel"
     tags = [tag for line in wheel.splitlines() if line.startswith("Tag: ") for tag in parse_tag(line[5:])]
@@ -193,7 +193,7 @@ class TestTheAudit:
             ([FINE, BAD, SILENT], 1, "make audit: 1 vulnerabilities are known; of 1 packages nothing is known."),
         ],
     )
-    def test_never_takes_silence_for_good_news(
+    def test_audit_fails_without_a_complete_report(
         self, dependencies: list[Any], status: int, last: str, tmp_path: Path
     ) -> None:
         report = tmp_path / "report.json"

@@ -197,7 +197,7 @@ def test_installed_wheel_lists_and_loads_its_services(environment: Environment, 
 
 
 @pytest.mark.extended
-def test_without_spark_the_command_says_what_to_install(environment: Environment, wheel: Path) -> None:
+def test_pipeline_command_without_spark_names_the_extra(environment: Environment, wheel: Path) -> None:
     environment.pip("install", "--no-deps", "--no-index", wheel)
     command = environment.python.with_name("fyrehose-pipeline")
     done = subprocess.run([command, "sql", "select 1"], cwd=environment.elsewhere, capture_output=True, text=True)
@@ -209,7 +209,7 @@ def test_without_spark_the_command_says_what_to_install(environment: Environment
 
 
 @pytest.mark.extended
-def test_removal_leaves_twisted_as_it_was(environment: Environment, wheel: Path) -> None:
+def test_uninstall_restores_the_files_of_twisted(environment: Environment, wheel: Path) -> None:
     before = environment.twisted_files()
     assert "twisted/__init__.py" in before
     environment.pip("install", "--no-deps", "--no-index", wheel)
@@ -225,14 +225,14 @@ def test_editable_install_lists_its_services(tmp_path: Path) -> None:
     run(sys.executable, "-c", "from pyspark_fyrehose import DefaultSource", cwd=tmp_path)
 
 
-def test_services_are_listed_once_from_the_checkout() -> None:
+def test_twistd_lists_each_service_once_in_the_checkout() -> None:
     # twistd puts the current directory on sys.path, and with it the drop-in a second time.
     listing = run(sys.executable, "-c", TWISTD, "--help", cwd=ROOT)
     assert all(listing.count(f"{service} ") == 1 for service in SERVICES)
 
 
 @pytest.mark.soak
-def test_sdist_installs_with_what_the_registry_has(sdist: Path, tmp_path: Path) -> None:
+def test_sdist_installs_with_dependencies_from_the_registry(sdist: Path, tmp_path: Path) -> None:
     environment = Environment(tmp_path / "environment")
     environment.pip("install", sdist)
     assert environment.services() == SERVICES
