@@ -1,4 +1,4 @@
-"""Nodes of ours among peers that speak only the document, byte for byte."""
+"""Nodes among peers that implement only the source document, compared byte by byte."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def question(about: NodeInfo) -> Parcel:
 
 
 def parcels(data: bytes) -> list[Parcel]:
-    """Take apart what a peer got that knows only the document; it dies of anything else."""
+    """Decode data that a reference peer received; fail on anything that would crash it."""
     decoder = ParcelCodec().decoder()
     found = decoder.feed(data)
     assert decoder.waiting == 0
@@ -51,7 +51,7 @@ def names(host: Any) -> list[str]:
 
 
 def check(*actors: Any) -> None:
-    """See that peers were sent only what they can take: one parcel of the document on each connection."""
+    """Check that reference peers received only one parcel of the document per connection."""
     for actor in actors:
         assert actor.garbage == []
         for end in actor.accepted:
@@ -59,9 +59,6 @@ def check(*actors: Any) -> None:
             assert (parcel.type, type(parcel.body)) in ((DSC_REQ, NodeInfo), (SEQ_REQ, type(None)))
             assert not parcel.is_response
             assert parcel.data == b""
-
-
-# Who joins us
 
 
 def test_joiners_receive_the_replies_of_the_reference(wires: Wires) -> None:
@@ -133,7 +130,7 @@ def test_every_kind_of_parcel_is_answered_and_no_connection_is_closed(wires: Wir
     for parcel, expected in (
         (question(about), DSC_RES),
         (Parcel(False, SEQ_REQ, about.id), SEQ_RES),
-        (Parcel(False, SEQ_RES, about.id), SEQ_RES),  # So the document calls it.
+        (Parcel(False, SEQ_RES, about.id), SEQ_RES),  # The document's name for the request.
         (Parcel(True, SEQ_RES, about.id, 3), PROTO_ERROR),
         (Parcel(True, DSC_RES, about.id, (about,)), PROTO_ERROR),
         (Parcel(True, DSC_RES, about.id, ()), PROTO_ERROR),
@@ -165,7 +162,7 @@ def test_discovery_reply_with_many_neighbours_is_valid(wires: Wires) -> None:
         wires.run(0.01)
         (got,) = parcels(bytes(end.raw))
         assert sorted(one.name for one in got.body) == ["Boris", *(f"peer{number}" for number in range(10, 18))]
-        # Who knows only the document reads what its length says, and leaves the rest.
+        # A reference peer reads the declared length and ignores the rest.
         head = bytes(end.raw[1 : 1 + end.raw[0]])
         assert len(end.raw) > len(head) + 1
         size_at = head.index(b"dsize") + 5
@@ -219,9 +216,6 @@ def test_longest_discovery_request_fits_a_parcel(wires: Wires) -> None:
     assert len(peer.accepted) == 1
 
 
-# Whom we join
-
-
 def test_discovery_request_differs_from_the_reference_only_by_its_extension(wires: Wires) -> None:
     def reply(end: Any, message: Any) -> None:
         end.send_bytes(bytes.fromhex(TRANSCRIPTS[0]["reply_hex"]))
@@ -236,7 +230,7 @@ def test_discovery_request_differs_from_the_reference_only_by_its_extension(wire
     assert parcel.body.ours is not None
     plain = parcel._replace(body=parcel.body._replace(ours=None))
     assert ParcelCodec().encode(plain).hex() == TRANSCRIPTS[0]["hex"]
-    # Byte for byte, there is one key more in a map of five, and the length that comes with it.
+    # The bytes differ by one key in a map of five, and by its length.
     reference = bytes.fromhex(TRANSCRIPTS[0]["hex"])
     at = reference.index(b"\xa4\x62id")
     assert first[1:at] == reference[1:at]
@@ -394,7 +388,7 @@ def test_silent_reference_peer_is_removed_after_5_seconds(wires: Wires) -> None:
     assert (removed.name, removed.address) == ("Boris", ("10.0.0.2", 7_878))
     assert "silent" in removed.reason
     assert ivan.node.mode is Mode.WRK
-    # It is asked on, and comes back.
+    # It is dialled again, and returns.
     wires.document(2, answer("Boris", 2), 5)
     wires.run(10.0)
     assert names(ivan) == ["Boris"]
@@ -492,7 +486,7 @@ def test_malformed_discovery_reply_is_ignored_and_retried_with_backoff(wires: Wi
     wires.run(30.0)
     assert names(ivan) == []
     assert ivan.node.mode is Mode.DSC
-    # It is asked again, but not ever faster.
+    # It is retried with backoff.
     assert 10 <= len(ivan.dialled) <= 25
     check(peer)
 
@@ -500,7 +494,7 @@ def test_malformed_discovery_reply_is_ignored_and_retried_with_backoff(wires: Wi
 def test_connection_that_opens_after_the_dial_timeout_is_used(wires: Wires) -> None:
     wires.silent.add(wires.address(2))
     ivan = wires.node("Ivan", 1, (2,))
-    wires.run(12.1)  # It has given that up by now.
+    wires.run(12.1)  # The node has given up the dial by now.
     peer = Peer(wires.address(2), 1, True)
     ivan.wrote.clear()
     ivan.node.connected(peer, wires.now)

@@ -1,4 +1,4 @@
-"""One connection that carries parcels, without any node."""
+"""Connection that carries parcels, without a node."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Recording(ParcelProtocol):
 
 
 class Owner:
-    """Takes what a link reports."""
+    """Connection owner that records the messages it receives."""
 
     def __init__(self) -> None:
         self.received: list[Any] = []

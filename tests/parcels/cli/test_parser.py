@@ -1,4 +1,4 @@
-"""What the commands for clusters make of their arguments, and of nodes that are not there."""
+"""Argument parsing of the cluster commands, and their reports of unreachable nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOWHERE = "http://127.0.0.1:1"
 
 
 def run(*arguments: str, data: bytes = b"", prelude: str = "") -> tuple[int, str, str]:
-    """Run the command; return its status, output and complaints."""
+    """Run the command; return its status, standard output and standard error."""
     program = f"{prelude}\nfrom fyrehose_twisted.cli.main import main\nmain({['parcels', *arguments]!r})"
     ran = subprocess.run([sys.executable, "-c", program], input=data, capture_output=True, timeout=60, check=False)
     return ran.returncode, ran.stdout.decode(), ran.stderr.decode()

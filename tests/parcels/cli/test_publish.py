@@ -1,4 +1,4 @@
-"""What ``fyrehose parcels publish`` does about a cluster, or a reader of its numbers, that is slower than its input."""
+"""Backpressure of ``fyrehose parcels publish`` from a slow cluster or a slow reader of the numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fyrehose_twisted.parcels.cli.publish import EventPublisher
 
 
 class Publisher:
-    """Orders nothing until a test does."""
+    """Publisher whose events are ordered only when a test says so."""
 
     def __init__(self) -> None:
         self.under_way: list[Deferred[int]] = []
@@ -25,13 +25,13 @@ class Publisher:
 
 @pytest.fixture
 def publisher() -> Publisher:
-    """A publisher whose events a test orders."""
+    """Return a publisher whose events a test orders."""
     return Publisher()
 
 
 @pytest.fixture
 def lines(publisher: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[EventPublisher]:
-    """What reads lines for it, two at a time, or nine bytes."""
+    """Return the command's line reader, limited to two lines or nine bytes in flight."""
     monkeypatch.setattr(pub, "MAX_IN_FLIGHT_EVENTS", 2)
     monkeypatch.setattr(pub, "MAX_IN_FLIGHT_BYTES", 9)
     lines = EventPublisher(publisher, None)

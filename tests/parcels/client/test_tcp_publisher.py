@@ -1,4 +1,4 @@
-"""A publisher outside the cluster, with nodes that the test plays, on a clock that only it moves."""
+"""TCP publisher outside the cluster, against scripted nodes and a manual clock."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SECRET = b"a secret that is long enough"
 
 
 class Call:
-    """One connection, as the node at its other end has it."""
+    """The node's end of one connection."""
 
     def __init__(self, address: Address, factory: Any) -> None:
         self.address = address
@@ -59,7 +59,7 @@ class Call:
         self.protocol.makeConnection(self.transport)
 
     def heard(self) -> list[Message]:
-        """What the publisher has sent since the last time."""
+        """Return messages received from the publisher since the last call."""
         data = self.transport.value()
         self.transport.clear()
         return self.decoder.feed(data) if data else []
@@ -89,7 +89,7 @@ class Call:
 
 
 class World:
-    """Nodes that answer or not, and one publisher."""
+    """Scripted nodes, some unresponsive, and one publisher."""
 
     def __init__(self, nodes: tuple[Address, ...] = (A, B), **options: Any) -> None:
         self.clock = Clock()
@@ -113,7 +113,7 @@ class World:
         return self.calls[-1]
 
     def ready(self, **options: Any) -> Call:
-        """Publish nothing yet, but be connected."""
+        """Connect the publisher without publishing."""
         self.publisher._flush_soon()
         self.turn()
         self.call.welcome(**options)
@@ -309,7 +309,7 @@ def test_node_warning_is_emitted_once_per_change() -> None:
     world.call.number(again, 1)
     assert result(published) == 1
     assert told[3:] == [(A, None)]
-    # Nothing waits, so that nothing is worth telling.
+    # No event is pending, so there is nothing to warn of.
     world.call.drop()
     assert len(told) == 4
 

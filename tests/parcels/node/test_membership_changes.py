@@ -20,7 +20,7 @@ def view_of(*members: MemberId) -> Membership:
 
 
 def leader(*members: MemberId, others: tuple[MemberId, ...] = ()) -> RaftMember:
-    """Return an order whose leader is A, and in which everybody has everything."""
+    """Return a log led by A that all members have replicated completely."""
     order = RaftMember(A, Random(1), 0.0, RaftLog(entry_size), lambda: Snapshot(1, 0, b""))
     order.install_snapshot(1, 0, view_of(A))
     order.bootstrap(HERE, 0.0)

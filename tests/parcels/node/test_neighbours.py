@@ -89,10 +89,10 @@ def test_neighbour_with_a_taken_name_or_id_conflicts() -> None:
 
     assert conflict(info("Ivan", 9, 2)) is RefusalReason.NAME_TAKEN
     assert conflict(info("Ivan", 9, None)) is RefusalReason.NAME_TAKEN
-    assert conflict(ME) is None  # It is itself that it reached.
+    assert conflict(ME) is None  # The node reached itself.
     assert conflict(info("Boris", 9, 2)) is RefusalReason.NAME_TAKEN
-    assert conflict(info("Boris", 9, 1)) is None  # The same life elsewhere.
-    assert conflict(info("Boris", 2, 2)) is None  # Back without memory.
+    assert conflict(info("Boris", 9, 1)) is None  # The same incarnation at another address.
+    assert conflict(info("Boris", 2, 2)) is None  # A new incarnation, without state.
     assert conflict(info("Boris", 9, 2), 1.1 + NEIGHBOUR_TIMEOUT) is None
     assert conflict(info("Olga", 9)) is None
     assert conflict(info(two, 9)) is RefusalReason.ID_TAKEN

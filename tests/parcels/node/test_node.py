@@ -72,7 +72,7 @@ def info(name: str, host: str = "10.0.0.99", port: int = 7_878, incarnation: int
 
 
 def answers_as(about: NodeInfo) -> Any:
-    """Play a node that speaks only the document and answers when it is asked for neighbours."""
+    """Return a reference peer's callback that answers discovery requests."""
 
     def answer(end: Any, message: Message) -> None:
         if isinstance(message, Parcel) and message.type is ParcelType.DSC_REQ:
@@ -86,7 +86,7 @@ def ask(about: NodeInfo) -> Parcel:
 
 
 def join(wires: Wires, host: Host, name: str, founding: int | None = None, secret: bytes | None = None) -> Any:
-    """Call a node as another one of the cluster."""
+    """Connect to a node as another node of its cluster."""
     end = wires.call(host)
     hello = Hello("default", name, 99, host.node.cluster_id if founding is None else founding, bytes(16))
     end.send(ask(info(name)), hello)
@@ -98,7 +98,7 @@ def join(wires: Wires, host: Host, name: str, founding: int | None = None, secre
 
 
 def connect(wires: Wires, host: Any) -> Any:
-    """Call a node as one who only publishes."""
+    """Connect to a node as an external publisher."""
     end = wires.call(host)
     end.send(Hello("default", "", 0, 0, bytes(16)))
     wires.run(0.01)
@@ -130,9 +130,6 @@ def members(host: Any) -> list[str]:
 
 def modes(host: Any) -> list[Mode]:
     return [one.mode for one in host.of(ModeChanged)]
-
-
-# Founding and joining
 
 
 def test_node_without_neighbours_forms_a_cluster_at_once(wires: Wires) -> None:
@@ -279,12 +276,12 @@ def test_dialler_with_another_cluster_id_is_refused(wires: Wires) -> None:
     boris = wires.node("Boris", 2, promises=promises)
     wires.run(2.0)
     boris.kill()
-    # It remembers its cluster, and is given a neighbour of another one.
+    # It remembers its cluster, and gets a neighbour of another cluster.
     boris = wires.node("Boris", 2, (1,), promises=promises)
     wires.run(5.0)
     for host in (ivan, boris):
         assert any("two clusters" in text for text in warnings(host))
-    assert sum("refuses this node" in text for text in warnings(boris)) == 1  # Not each time.
+    assert sum("refuses this node" in text for text in warnings(boris)) == 1  # Once, not for each refusal.
     assert members(ivan) == ["Ivan"]
     assert members(boris) == ["Boris"]
     assert mode(boris) is Mode.WRK
@@ -297,9 +294,6 @@ def test_repeated_refusals_of_one_peer_warn_once(wires: Wires) -> None:
     assert len(warnings(ivan)) == 1
 
 
-# Who is refused
-
-
 def test_second_node_with_the_same_name_is_refused(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     other = wires.node("Ivan", 2, (1,), seed=77)
@@ -308,7 +302,7 @@ def test_second_node_with_the_same_name_is_refused(wires: Wires) -> None:
     assert members(ivan) == ["Ivan"]
     for host in (ivan, other):
         assert [text for text in warnings(host) if "'Ivan'" in text and "another name" in text]
-        assert len(warnings(host)) == 1  # Not each time.
+        assert len(warnings(host)) == 1  # Once, not for each refusal.
     assert ivan.node.state(wires.now).neighbours == ()
 
 
@@ -321,7 +315,7 @@ def test_name_of_a_member_is_refused_until_the_member_is_gone(trio: tuple[Host, 
     }
     assert {mode(host) for host in trio} == {Mode.WRK}
     trio[2].kill()
-    # Once the member is gone, its name is free.
+    # Once the member is removed, its name is free.
     assert wires.run(20.0, lambda: mode(other) is Mode.WRK)
     assert members(trio[0]) == ["Boris", "Ivan", "Vera"]
 
@@ -401,7 +395,7 @@ def test_a_node_that_knows_only_a_follower_joins(wires: Wires, secret: bytes | N
 
 
 def test_a_joining_node_votes_once_it_has_the_events(wires: Wires) -> None:
-    # What a quorum of the old view has, one of the new view has to have: state brings no events.
+    # A quorum of the new membership has to hold what one of the old held, and a snapshot brings no events.
     ivan = wires.node("Ivan", 1)
     for number in range(60):
         ivan.tell("publish", [b"%d" % number * 10_000], number)
@@ -432,7 +426,7 @@ def test_a_peer_without_the_secret_is_refused(wires: Wires) -> None:
     assert [one.why for one in end.take() if isinstance(one, Refused)] == [RefusalReason.WRONG_SECRET]
     assert end.hung_up
     assert counter(ivan, "dropped_wrong_secret") == 1
-    # Nor does it help to leave the proof out, or to give one before it is asked for.
+    # An omitted or premature proof is refused as well.
     for messages in (
         (Publish(PublisherRun("p", 0, 1, [b"x"])),),
         (Proof(b""), Publish(PublisherRun("p", 0, 1, [b"x"]))),
@@ -516,7 +510,7 @@ def test_a_publisher_has_no_vote(wires: Wires) -> None:
 
 
 def call_as_stranger(wires: Wires, node: Any, number: int) -> None:
-    """Let a node that speaks only the document call, and answer where it says that it listens."""
+    """Connect a reference peer that also answers where it says that it listens."""
     host = f"10.0.1.{number}"
     wires.play((host, 7_878), answers_as(info(f"n{number}", host, incarnation=None)))
     wires.call(node, host).send(ask(info(f"n{number}", host, incarnation=None)))
@@ -636,9 +630,6 @@ def test_idle_inbound_connection_is_closed(wires: Wires) -> None:
     assert counter(ivan, "dropped_idle") == 1
 
 
-# Addresses
-
-
 def test_address_of_a_third_host_is_not_dialled(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     victim = wires.play(7)
@@ -694,9 +685,6 @@ def test_discovery_request_with_a_taken_name_and_a_wrong_id_is_refused(wires: Wi
     end.send(ask(info(name)._replace(id=1)))
     wires.run(0.01)
     assert [one.type for one in end.take()] == [ParcelType.PROTO_ERROR]
-
-
-# Commands
 
 
 def test_publish_without_a_cluster_fails_at_once(wires: Wires) -> None:
@@ -826,16 +814,13 @@ def test_state_of_a_member_describes_the_cluster(trio: tuple[Host, Host, Host], 
     assert state.counters["published"] == state.counters["delivered"] == 2
 
 
-# Who goes
-
-
 def test_killed_leader_is_replaced_within_2_seconds(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     boris.tell("publish", [b"1"], 1)
     wires.run(0.5)
     ivan.kill()
     boris.tell("publish", [b"2"], 2)
-    # Nobody waits for seconds where a connection is refused.
+    # A refused connection is detected without a timeout.
     assert wires.run(2.0, lambda: len(boris.of(PublishConfirmed)) == 2)
     assert wires.run(2.0, lambda: members(vera) == ["Boris", "Vera"])
     assert delivered(boris) == [b"1", b"2"]
@@ -848,7 +833,7 @@ def test_killed_leader_is_replaced_within_2_seconds(trio: tuple[Host, Host, Host
 
 def test_silent_member_is_removed_after_5_seconds_and_may_return(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
-    vera.up = False  # It hangs; its connections stay.
+    vera.up = False  # It hangs with its connections open.
     wires.run(4.0)
     assert members(ivan) == ["Boris", "Ivan", "Vera"]
     assert wires.run(3.0, lambda: members(ivan) == ["Boris", "Ivan"])
@@ -972,7 +957,7 @@ def test_a_stopped_node_needs_no_timer(wires: Wires, neighbours: tuple[int, ...]
     ivan = wires.node("Ivan", 1, neighbours, bootstrap=True)
     wires.run(3.0)
     ivan.tell("leave")
-    wires.run(20.0)  # The pump fails if a node wants to be called again and again.
+    wires.run(20.0)  # The network fails the test if a node asks to be called at the same moment again and again.
     assert ivan.node.has_stopped
 
 
@@ -1035,7 +1020,7 @@ def test_reform_refuses_connected_nodes_of_the_old_cluster(trio: tuple[Host, Hos
     vera.kill()
     assert wires.run(12.0, lambda: members(ivan) == ["Boris", "Ivan"])
     boris.kill()
-    again = wires.node("Boris", 2, (1,), seed=99)  # It forgot, so there are too few.
+    again = wires.node("Boris", 2, (1,), seed=99)  # It lost its state, so too few members are left.
     assert wires.run(20.0, lambda: mode(ivan) is Mode.ERR)
     wires.run(3.0)
     ivan.tell("reform")
@@ -1050,9 +1035,6 @@ def test_reform_without_a_cluster_creates_one(wires: Wires) -> None:
     wires.run(5.0)
     ivan.tell("reform")
     assert mode(ivan) is Mode.WRK
-
-
-# Publishers on connections
 
 
 def test_external_publisher_is_acknowledged_by_every_node(trio: tuple[Host, Host, Host], wires: Wires) -> None:
@@ -1138,7 +1120,7 @@ def test_external_publisher_over_the_byte_limit_is_refused_as_too_many(
     small = wires.node("Olga", 4, (1,), max_event=1_000, pending_bytes=4_000)
     assert wires.run(10.0, lambda: mode(small) is Mode.WRK)
     end = connect(wires, small)
-    small.node._discovery.ready_targets.clear()  # Nothing gets through to the one that orders.
+    small.node._discovery.ready_targets.clear()  # The node cannot reach the leader.
     for number in range(1, 7):
         end.send(Publish(PublisherRun("client", 0, number, (bytes(1_000),))))
     wires.run(0.1)
@@ -1154,7 +1136,7 @@ def test_temporarily_refused_run_is_resent_before_later_runs(trio: tuple[Host, H
     peer = next(end.peer for end in boris.ends.values() if end.peer.address == wires.address(1))
     boris.tell("publish", [b"1"], 1)
     run = next(one.run for _, _, one in boris.wrote if isinstance(one, Publish))
-    ivan.up = False  # It does not get this one, and says what it says when it does not order yet.
+    ivan.up = False  # The leader misses this run; it replies as a leader without a quorum does.
     wires.run(0.002)
     ivan.up = True
     boris.node.receive(PublishNack(*run[:3], RefusalReason.NO_QUORUM, "not yet"), peer, wires.now)
@@ -1186,9 +1168,6 @@ def test_no_entries_are_sent_over_a_blocked_connection(trio: tuple[Host, Host, H
     leader.tell("unblocked", peer)
     wires.run(0.5)
     assert delivered(trio[1])[-1:] == [b"1"]
-
-
-# Other nodes that lie
 
 
 def test_fetch_returns_held_events_within_the_size_limit(wires: Wires) -> None:

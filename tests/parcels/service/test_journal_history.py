@@ -1,4 +1,4 @@
-"""Events in a window in memory and, behind it, in a journal."""
+"""Event history of a memory window backed by a journal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fyrehose_twisted.parcels.service.journal_history import JournalHistory, pac
 from fyrehose_twisted.parcels.wire.messages import Event
 
 SMALL = 2_000
-"""Bytes of a window that holds a few events."""
+"""Size in bytes of a window that holds a few events."""
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_journal_history_continues_after_a_restart(tmp_path: Path) -> None:
     journal = open_journal(tmp_path, stream_uri("default"))
     history = history_of(journal)
     assert (history.oldest, history.last) == (1, 10)
-    history.put([stretch(9, 12)])  # Some of what it has is handed on again.
+    history.put([stretch(9, 12)])  # Some events are delivered again.
     history.save(sync=True)
     assert numbers(history.read(1, 20, 20)) == list(range(1, 13))
     assert journal.counters.taken == 2

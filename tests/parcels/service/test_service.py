@@ -1,4 +1,4 @@
-"""Nodes as services, on real sockets of this machine."""
+"""Nodes as services, on real loopback sockets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fyrehose_twisted.parcels.wire.messages import Event, Mode, NodeInfo, Parcel
 reactor: Any = installed_reactor
 
 DEADLINE = 120.0
-"""Seconds after which a test fails. Nothing waits that long unless it is broken."""
+"""Seconds after which a test fails; reached only on failure."""
 SECRET = b"a secret that is long enough"
 
 
@@ -53,7 +53,7 @@ class Listener:
         self.skipped.append((first, last))
 
     def until(self, count: int) -> Deferred[None]:
-        """Wait for so many events."""
+        """Wait for a number of events."""
         waiting: Deferred[None] = Deferred()
         self.waiting.append((count, waiting))
         self.events_ordered([])
@@ -61,7 +61,7 @@ class Listener:
 
 
 class Node(ParcelsNode):
-    """Looks after everything that it is told whether what somebody waits for has come true."""
+    """Node service that re-evaluates the waiting conditions of a test after each event."""
 
     def __init__(self, name: str, neighbours: tuple[Address, ...] = (), **options: Any) -> None:
         of_node = ("secret", "bootstrap", "advertise", "max_event", "window_bytes", "pending_bytes")
@@ -81,7 +81,7 @@ class Node(ParcelsNode):
         return self
 
     def kill(self) -> None:
-        """Let it stop without a word to the others, which would take a second."""
+        """Stop without leaving the cluster, which would take a second."""
         self._error = self._error or RuntimeError("killed")
 
     def until(self, true: Callable[[], Any]) -> Deferred[None]:
@@ -111,7 +111,7 @@ Start = Callable[..., Awaitable[Node]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start a node, and stop it when the test is over."""
+    """Start a node, and stop it after the test."""
     nodes: list[Node] = []
 
     async def started(*arguments: Any, **options: Any) -> Node:
@@ -130,7 +130,7 @@ def address_of(node: ParcelsNode) -> Address:
 
 
 async def trio(start: Start, **options: Any) -> list[Node]:
-    """Return three nodes of one cluster that can work."""
+    """Return three nodes of one cluster with a quorum."""
     first = await start("a", **options)
     others = [await start(name, (address_of(first),), **options) for name in "bc"]
     for node in (first, *others):
@@ -331,7 +331,7 @@ async def test_tcp_publisher_publishes_to_a_cluster_with_a_secret(start: Start) 
 
 
 class Asking(ParcelProtocol):
-    """Speaks only the document."""
+    """Reference peer that sends one discovery request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -458,7 +458,7 @@ async def test_mode_and_membership_changes_are_logged(start: Start) -> None:
 
 
 class Reader(Protocol):
-    """Reads what comes, until the other side closes."""
+    """Client that reads until the server closes."""
 
     def __init__(self, words: bytes) -> None:
         self.data = b""
@@ -489,7 +489,7 @@ async def test_http_streams_end_before_the_node_has_stopped() -> None:
     await node.publish(b"one")
     await node.stopService()
     assert node._http is not None
-    # Whatever is not written when this fires never is, for the reactor ends.
+    # Data not written by the time this fires is lost, because the reactor stops.
     assert node._http.factory.connections == 0
     await reader.over.addTimeout(DEADLINE, reactor)
     assert b"-1\n" in reader.data

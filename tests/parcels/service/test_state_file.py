@@ -117,7 +117,7 @@ def test_interrupted_write_is_discarded(tmp_path: Path) -> None:
         promises = open_file(path)
         assert (held(promises), promises.member, promises.lost_to_power_failure) == (expected, IVAN, False), size
         if size % 10 == 0:
-            # What comes next is not lost behind it.
+            # Records appended after the torn one are kept.
             promises.record_start(IVAN)
             promises.persist(CHANGES[2])
             promises.close()
@@ -134,14 +134,14 @@ def test_damaged_state_file_is_refused(tmp_path: Path) -> None:
     while at < len(data):
         starts.append(at)
         at += 12 + struct.unpack_from("<I", data, at)[0]
-    assert len(starts) == 4  # Who it is, the state, and two changes.
+    assert len(starts) == 4  # Identity, state and two changes.
     damaged = [*range(len(MAGIC)), *(byte for start in starts for byte in range(start, start + 16))]
     for place in (*damaged, len(data) - 1, starts[1] + 20, starts[2] + 20):
         path.write_bytes(data[:place] + bytes((data[place] ^ 0x10,)) + data[place + 1 :])
         with pytest.raises(StateFileError):
             open_file(path)
     path.write_bytes(data)
-    open_file(path).close()  # It is not locked any more.
+    open_file(path).close()  # The lock was released.
 
 
 def test_damaged_record_length_is_detected(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_synced_state_survives_a_power_failure(tmp_path: Path) -> None:
     assert not promises.lost_to_power_failure
     assert promises.member == IVAN
     assert held(promises) == EXPECTED
-    # From here on it is not synced any more.
+    # From here on, changes are not synced.
     promises.record_start(IVAN)
     promises.close()
     promises = open_file(path)
@@ -261,7 +261,7 @@ def test_unreadable_or_unwritable_state_file_is_reported(tmp_path: Path) -> None
     with pytest.raises(StateFileError, match="cannot be read"):
         open_file(tmp_path / "directory")
     with pytest.raises(StateFileError, match="cannot be read"):
-        open_file(tmp_path / "directory")  # Not: in use.
+        open_file(tmp_path / "directory")  # The error is not "in use".
     promises = open_file(tmp_path / "promises")
     (tmp_path / "promises.new").mkdir()
     with pytest.raises(StateFileError, match="cannot be written"):
@@ -288,7 +288,7 @@ def test_full_disk_leaves_the_previous_state_readable(tmp_path: Path, monkeypatc
     with pytest.raises(StateFileError, match="No space"):
         promises.persist(CHANGES[2])
     monkeypatch.undo()
-    # Once something could not be written, nothing is: it would come behind a hole.
+    # After a failed write every later one fails, since it would follow a gap.
     with pytest.raises(StateFileError):
         promises.persist(StateChange(9, None, 9, 9, None, 0, ()))
     promises.close()

@@ -1,4 +1,4 @@
-"""What outlives a node's process, and in which order it becomes durable."""
+"""Durability order of a node's journal and state file."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def keeping(tmp_path: Path) -> Iterator[Storage]:
 
 
 def close(keeping: Storage) -> None:
-    """Close it; no thread is at work here that would have to be waited for."""
+    """Close the storage; it uses no thread that would have to be joined."""
     assert ensureDeferred(keeping.close()).called
 
 
 @pytest.fixture
 def done(keeping: Storage, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What was done, in order."""
+    """Return a list that records the operations in order."""
     noted: list[Any] = []
     journal, promises = keeping.history.journal, keeping.persistent_state  # type: ignore[union-attr]
     commit, keep = journal.commit, promises.persist  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""What an operator can say to ``twistd parcels-node``, and what is said back: one line."""
+"""Options of ``twistd parcels-node`` and their error messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECRET = b"a secret that is long enough"
 
 
 class OfOurs(ParcelProtocol):
-    """What an application might run."""
+    """Protocol class of an application."""
 
 
 @pytest.fixture(autouse=True)
@@ -220,7 +220,7 @@ def test_unwritable_journal_directory_is_reported_before_the_start(tmp_path: Pat
 
 
 def test_http_option_without_the_web_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "treq.client", None)  # Importing it fails as if it were not installed.
+    monkeypatch.setitem(sys.modules, "treq.client", None)  # Make the import fail as if it were not installed.
     monkeypatch.delitem(sys.modules, "fyrehose_twisted.parcels.web.webhooks.http_sender", raising=False)
     options_of("")
     with pytest.raises(SystemExit) as left:

@@ -1,4 +1,4 @@
-"""What the site tells of the cluster, and the operator's last resort."""
+"""Cluster resources of the node's site, and the reform request."""
 
 from __future__ import annotations
 

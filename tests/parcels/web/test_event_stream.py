@@ -1,4 +1,4 @@
-"""Following over server-sent events."""
+"""Server-sent event streams of a node."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ inline = pytest_twisted.ensureDeferred
 
 
 def asking(query: str = "", *headers: str) -> bytes:
-    # To HTTP/1.0 a stream is sent without chunks.
+    # HTTP/1.0 streams are not chunked.
     lines = [f"GET /events{query} HTTP/1.0", "Accept: text/event-stream", *headers, "", ""]
     return "\r\n".join(lines).encode()
 
 
 def frames(data: bytes) -> list[tuple[str, str, Any]]:
-    """What a client sees: names, ids and what is written in the data."""
+    """Return the frames that a client parses: event name, id and decoded data."""
     body = data.partition(b"\r\n\r\n")[2]
     found = FrameReader().feed(body)
     return [(item.event, item.id, json.loads(item.data)) for item in found if item.event in ("message", "skipped")]
@@ -141,7 +141,7 @@ async def test_event_stream_sends_heartbeats_with_the_mode(memory: Memory, serve
 
 
 class Slow:
-    """A client that reads nothing for a while; both sides keep little."""
+    """A client that stops reading, with small buffers at both ends."""
 
     def __init__(self, web: Served, wire: Any) -> None:
         self.web = web

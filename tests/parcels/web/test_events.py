@@ -1,4 +1,4 @@
-"""Publishing and reading over HTTP."""
+"""Publishing and reading events over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client is told when the cluster that it knows was founded anew, and its numbers mean something else."""
+"""Detection of a replaced cluster, whose sequence numbers are unrelated, by HTTP clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STREAM = "text/event-stream"
 
 @implementer(IEventListener)
 class Listener:
-    """Keeps the numbers that it is told."""
+    """Listener that records sequence numbers."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -37,7 +37,7 @@ class Listener:
 
 @pytest.fixture
 def client(web: Served) -> Any:
-    """A client of the site."""
+    """Return an HTTP client of the site."""
     made = client_module.ParcelsClient([web.url], timeout=120.0, timeout_total=120.0)
     yield made
     pytest_twisted.blockon(made.close())
@@ -149,7 +149,7 @@ async def test_follower_fails_when_its_cluster_was_replaced(web: Served, client:
         await following.stopped
     assert (raised.value.expected, raised.value.founding) == (OLD, NEW)
     assert listener.numbers == [1, 2]
-    # What it would do in another run, with what it stored.
+    # A later run resumes with the stored cluster id and number.
     with pytest.raises(FoundingMismatch):
         await client.follow(listener, following.next, following.cluster_id).stopped
     with pytest.raises(FoundingMismatch):

@@ -1,4 +1,4 @@
-"""Requests that are none, too long, too slow, or not meant well."""
+"""Malformed, oversize, slow and hostile HTTP requests."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ async def test_requests_from_other_origins_are_refused_by_the_node_site(memory: 
 async def test_mutated_http_requests_leave_no_trace(
     memory: Memory, serve: Serve, reached: WaitUntil, seed: int
 ) -> None:
-    """Requests with mistakes in them are answered, or hung up on; nothing is logged, and nothing is left behind."""
+    """Mutated requests are answered or end their connection, log nothing and leave no connection behind."""
     rng = random.Random(seed)
     web = serve(memory, WebConfig(max_body=5_000))
     pieces = [

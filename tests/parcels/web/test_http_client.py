@@ -1,4 +1,4 @@
-"""The client, against real sites: fail-over, order, and each event once."""
+"""HTTP client against real sites: failover, order and exactly-once publishing."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ reactor: Any = installed_reactor
 PACKED = gzip.compress(b'{"sequence":1}', mtime=0)
 
 NOBODY = "http://127.0.0.1:9"
-"""Nobody listens there."""
+"""URL without a listener."""
 
 
 @pytest.fixture
 def client() -> Any:
-    """Make clients; they are closed when the test is over."""
+    """Return a factory of clients, which are closed after the test."""
     made: list[Any] = []
 
     def make(*nodes: str, **more: Any) -> Any:
@@ -48,7 +48,7 @@ def client() -> Any:
 
 @implementer(IEventListener)
 class Listener:
-    """Keeps what it is told."""
+    """Listener that records events and gaps."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -67,7 +67,7 @@ class Listener:
 
 
 class Relay(Protocol):
-    """A node that is one only at first: it hands a request on, and hangs up, or falls silent, before the answer."""
+    """Relay that forwards a request and then closes or falls silent before the response."""
 
     def dataReceived(self, data: bytes) -> None:
         self.factory.take(self, data)  # type: ignore[union-attr]
@@ -132,7 +132,7 @@ async def test_lost_http_reply_does_not_duplicate_the_event(
 
 @pytest.fixture
 def relays() -> Any:
-    """A node whose answers to POST are lost: the connection is closed instead."""
+    """Return a factory of relays that close the connection instead of returning a POST response."""
     ports: list[Any] = []
 
     def make(number: int) -> Any:
@@ -176,7 +176,7 @@ async def test_http_client_gives_up_after_its_timeout_with_a_reason(
     clock = Clock()
 
     async def failing(asked: Deferred[Any]) -> Any:
-        """Let time go by until it fails."""
+        """Advance the clock until the request fails."""
         found: list[Any] = []
         asked.addErrback(lambda failure: found.append(failure.value))
         await reached(lambda: bool(clock.advance(0.01) or found))
@@ -216,7 +216,7 @@ async def test_unresponsive_node_fails_over_after_the_request_timeout(
 
 
 class Timed:
-    """The sockets of the reactor, and the time of a test."""
+    """Reactor with real sockets and a manual clock."""
 
     def __init__(self, clock: Clock) -> None:
         self.callLater = clock.callLater
@@ -290,7 +290,7 @@ async def test_http_client_follows_new_and_earlier_events(web: Served, client: A
 async def test_follower_fails_over_without_loss_or_duplicates(
     memory: Memory, serve: Serve, another: type[Memory], client: Any, reached: WaitUntil
 ) -> None:
-    """Both nodes hold the same order; the second is behind at first, and has less of the past."""
+    """Both nodes hold the same order; the second lags at first and holds fewer early events."""
     other = another()
     one, two = serve(memory), serve(other)
     memory.order(*[b"%d" % number for number in range(1, 11)])
@@ -299,7 +299,7 @@ async def test_follower_fails_over_without_loss_or_duplicates(
     client(one.url, two.url).follow(listener, 1)
     await reached(lambda: len(listener.numbers) == 10)
     one.site.close()
-    # The second refuses, and the first is asked again.
+    # The second node refuses, so the first is asked again.
     await reached(lambda: two.site.requests["/events", b"GET", 409] > 0 and len(one.site.streams) == 1)
     other.order(b"8", b"9", b"10", b"11")
     one.site.close()
@@ -400,7 +400,7 @@ async def test_follower_drops_duplicates_and_reports_gaps(client: Any, reached: 
         b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}",
         b"HTTP/1.1 201 Created\r\nContent-Length: 1\r\n\r\n{",
         b'HTTP/1.1 201 Created\r\nContent-Length: 16\r\n\r\n{"sequence":"1"}',
-        # What unpacks to very much is not unpacked at all.
+        # A decompression bomb is not decompressed.
         b"HTTP/1.1 201 Created\r\nContent-Encoding: gzip\r\nContent-Length: 34\r\n\r\n" + PACKED,
     ],
 )
@@ -413,7 +413,7 @@ async def test_invalid_http_reply_leaves_the_publish_uncertain(client: Any, answ
 
 @pytest.fixture
 def says() -> Any:
-    """A node that says the same whatever it is asked."""
+    """Return a factory of servers that send a fixed response to every request."""
     ports: list[Any] = []
 
     def make(answer: bytes) -> Any:

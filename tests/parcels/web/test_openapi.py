@@ -1,4 +1,4 @@
-"""The site does what its description says: Schemathesis asks a real one."""
+"""Conformance of the node's site to its OpenAPI description, checked by Schemathesis."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SEED = 20_041
 
 
 async def check(web: Served, path: Path, *options: str, seed: int = SEED) -> None:
-    """Let Schemathesis look for something wrong; its output says with which seed."""
+    """Run Schemathesis against a site; its output contains the seed."""
     program = str(Path(sys.executable).parent / "schemathesis")
     run = ["run", f"{web.url}/openapi.json", "--no-color", f"--seed={seed}", "--generation-database=none"]
     run += ["--request-timeout=120", "--suppress-health-check=all", *options]
-    # The site is on loopback, wherever a proxy may lead.
+    # The site is on loopback, so no proxy is used.
     env = {**os.environ, "PYTHONWARNINGS": "ignore", "no_proxy": "*"}
     with capturedLogs() as logs:
         out, err, status = await getProcessOutputAndValue(program, run, env=env, path=str(path))

@@ -1,4 +1,4 @@
-"""What shows that somebody knows the secret."""
+"""Proofs of the shared secret."""
 
 from __future__ import annotations
 

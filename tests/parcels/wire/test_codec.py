@@ -59,7 +59,7 @@ Vector = dict[str, Any]
 VECTORS: list[Vector] = json.loads((Path(__file__).parents[2] / "vectors" / "parcels.json").read_text(encoding="utf-8"))
 
 ACCEPTED_BY_US_ALONE = {"decode: seq_number 256"}
-"""The reference has one byte for a sequence number; ours have eight, as the reading of document 004 wants it."""
+"""Vectors with sequence numbers over one byte, which only this codec accepts (document 004 has eight bytes)."""
 
 REASONS = {
     "missing key is_response": "missing-field",
@@ -77,7 +77,7 @@ REASONS = {
     "huge declared": "bad-cbor",
     "deep nesting": "too-deep",
 }
-"""Of vectors that are rejected for something else than a value, by a part of their names."""
+"""Rejection reasons other than a bad value, by a part of the vector's name."""
 
 
 def of_kind(kind: str) -> list[Any]:
@@ -92,7 +92,7 @@ def info(fields: dict[str, Any]) -> NodeInfo:
 
 
 def named(fields: dict[str, Any]) -> Parcel:
-    """The parcel whose fields a vector names, with as many zeros for application data as it says."""
+    """Return the parcel that a vector describes, with zeros as application data."""
     body: Any
     match fields["body"]:
         case "Empty":
@@ -121,7 +121,7 @@ def decode(data: bytes) -> list[Message]:
 
 
 def reason(data: bytes) -> str:
-    """Why ``data`` is no parcel."""
+    """Return the reason why ``data`` is malformed."""
     with pytest.raises(BadParcel) as caught:
         decode(data)
     assert str(caught.value)
@@ -266,7 +266,7 @@ class TestVectors:
             return
         (parcel,) = decode(reply)
         assert isinstance(parcel, Parcel)
-        # Fields in another order are read, and not written.
+        # Fields in another order are accepted, but never written.
         assert (encode(parcel) == reply) is ("canonical" not in vector["name"].partition("responder")[0])
 
     def test_application_data_is_kept_with_its_parcel(self) -> None:
@@ -505,7 +505,7 @@ def test_mutated_parcels_raise_only_remote_errors_for_45_seconds() -> None:
         decoder = ParcelDecoder()
         try:
             for message in decoder.feed(bytes(data)):
-                # Whatever was read can be sent on, and then is the same.
+                # A decoded parcel can be sent on unchanged.
                 assert decode(encode(message)) == [message]
             decoder.feed(b"")
         except RemoteError:

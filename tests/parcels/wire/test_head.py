@@ -42,17 +42,17 @@ IDENTITY: dict[str, Any] = {"id": 60_396, "mode": "Dsc", "name": "Ivan", "host":
 
 
 def head(**changes: Any) -> dict[str, Any]:
-    """What stands in a SeqReq, with changes."""
+    """Return the fields of a SeqReq, with changes."""
     return {"is_response": False, "parcel_type": "SeqReq", "id": 1, "size": 0, "body": "Empty"} | changes
 
 
 def asked(**changes: Any) -> dict[str, Any]:
-    """What stands in a DscReq, with changes to the information in it."""
+    """Return the fields of a DscReq, with changes to its node information."""
     return head(parcel_type="DscReq", body={"DscReq": {"identity": IDENTITY | changes}})
 
 
 def wrong(content: Any) -> BadParcel:
-    """Why this is no head."""
+    """Return the error of a malformed head."""
     with pytest.raises(BadParcel) as caught:
         read_head(content if isinstance(content, bytes) else dumps(content))
     return caught.value
@@ -227,7 +227,7 @@ class TestReading:
 
 
 class TestShortCut:
-    """Heads with an empty body are not read anew each time. They have to be read as if they were."""
+    """Heads with an empty body are cached, and must read as if they were not."""
 
     @pytest.mark.parametrize("name", ["SeqReq", "ProtoError", "Append", "size", "sizebodyEmpty"])
     @pytest.mark.parametrize("size", [0, 1, 23, 24, 255, 256, 65_535])
@@ -248,7 +248,7 @@ class TestShortCut:
         assert wrong(start + number + end)
 
     def test_size_pattern_inside_a_text_is_not_read_as_the_size(self) -> None:
-        """The last ``size`` before the body here is part of the value of an unknown key."""
+        """The last ``size`` before the body is part of the value of an unknown key."""
         fields = dumps(head(size=3))[1:-11]
         inside = b"\xa6" + fields + b"\x61x\x66\x64size\x09" + b"\x64body\x65Empty"
         for _ in range(2):
@@ -261,7 +261,7 @@ class TestShortCut:
             slow: ParcelHead | str
             fast: ParcelHead | str
             try:
-                # A key that the reference ignores takes the head off the short cut.
+                # A key that the reference ignores makes the head bypass the cache.
                 slow = read_head(b"\xa6" + data[1:] + b"\x61x\x00")
             except BadParcel as error:
                 slow = error.reason

@@ -129,7 +129,7 @@ def write(message: Message) -> bytes:
 
 
 def why(name: str, data: bytes) -> str:
-    """What is wrong with application data."""
+    """Return the error of malformed application data."""
     with pytest.raises(BadParcel) as caught:
         read_payload(name, data)
     assert caught.value.reason == "bad-payload"
@@ -137,7 +137,7 @@ def why(name: str, data: bytes) -> str:
 
 
 def changed(content: Any, place: Sequence[int], value: Any) -> Any:
-    """A copy of ``content`` with another value in one place."""
+    """Return a copy of ``content`` with another value in one place."""
     if not place:
         return value
     copy = list(content)
@@ -372,7 +372,7 @@ class TestHostileData:
 
     @pytest.mark.parametrize("tag", KNOWN_TAGS)
     def test_payload_with_a_cbor_tag_is_refused_at_the_tag(self, tag: int) -> None:
-        """What follows the tag is no CBOR, which would be complained of if it were looked at."""
+        """The tag is followed by invalid CBOR, which would change the error if it were decoded."""
         text = why("StateTaken", b"\x83\x01\x02" + bytes([0xDB]) + tag.to_bytes(8, "big") + b"\x1c")
         assert f"tag {tag};" in text
 
@@ -468,7 +468,7 @@ class TestEntryWriter:
         ]
 
     def test_equal_log_entries_are_encoded_separately(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        # Kept by identity, so that nothing is compared or hashed.
+        # Entries are cached by identity, so that none is compared or hashed.
         counted = count_writes(monkeypatch)
         writer = EntryWriter()
         assert writer.write((EVENTS,)) == writer.write((EVENTS._replace(term=3),))
@@ -510,7 +510,7 @@ class TestEntryWriter:
 
 
 def count_writes(monkeypatch: pytest.MonkeyPatch) -> list[LogEntry]:
-    """Entries that are written from now on, and not remembered."""
+    """Return a list of entries that were encoded, not taken from the cache."""
     from fyrehose_twisted.parcels.wire import payload as payloads
 
     counted: list[LogEntry] = []

@@ -52,7 +52,7 @@ def test_backfill_fetches_every_event_that_any_node_holds(
         oldest, end = begin, begin + count - 1
         start, stop = max(fetch.first, oldest), min(fetch.last, end)
         size = max(0, min(stop - start + 1, rng.randrange(1, 20)))
-        # Somebody else's answer does not count.
+        # A reply of another node is ignored.
         assert backfill.reply_received(row(backfill.next_sequence, 1), MemberId("stranger", 1)) == []
         for stretch in backfill.reply_received(row(start, size), who):
             assert stretch.first == first + len(came) + len(skipped)
@@ -73,13 +73,13 @@ def test_backfill_fetches_every_event_that_any_node_holds(
 def test_backfill_never_goes_back() -> None:
     backfill = EventBackfill(1, 20)
     backfill.next_request([A, B], 0.0)
-    backfill.reply_received(row(8, 5), A)  # It holds nothing before 8.
+    backfill.reply_received(row(8, 5), A)  # A holds nothing before 8.
     backfill.next_request([A, B], 0.0)
     backfill.reply_received(row(1, 10), B)
     assert backfill.next_sequence == 11
     backfill.next_request([A, B], 0.0)
-    backfill.reply_received(FetchEventsReply(11, []), B)  # It holds nothing more.
-    # 11 and 12 are held by A, which was not asked for them.
+    backfill.reply_received(FetchEventsReply(11, []), B)  # B holds nothing more.
+    # A holds 11 and 12, but was not asked for them.
     assert backfill.skip_unavailable([A, B]) in (None, 10)
     assert backfill.next_sequence == 11
 
@@ -103,10 +103,10 @@ def test_preferred_source_is_asked_until_it_replies_or_times_out() -> None:
     assert backfill.next_request([B, A], 10.0) is None
     assert backfill.deadline == 10.0 + REPLY_TIMEOUT
     assert backfill.next_request([B, A], 10.0 + REPLY_TIMEOUT - 0.01) is None
-    # One who does not answer is not waited for, and one who is gone neither.
+    # A source that times out or disconnects is skipped.
     assert backfill.next_request([B, A], 10.0 + REPLY_TIMEOUT) == (A, FetchEvents(1, 9))
     assert backfill.next_request([B, C], 12.1) == (C, FetchEvents(1, 9))
-    # Late answers do not count.
+    # Late replies are ignored.
     assert backfill.reply_received(row(1, 3), B) == []
     assert backfill.next_sequence == 1
     assert len(backfill.reply_received(row(1, 3), C)) == 1

@@ -42,7 +42,7 @@ def test_pending_runs_of_peers_are_limited_in_bytes() -> None:
     assert pending.add(PublisherRun("p", 0, 2, [bytes(10)]), ONE) is True
     assert pending.add(PublisherRun("p", 0, 3, [b""]), ONE) is False
     assert pending.add(PublisherRun("p", 0, 1, [bytes(10)]), ONE) is None
-    # What this node publishes is counted elsewhere.
+    # Runs of the node itself are counted elsewhere.
     assert pending.add(PublisherRun("me", 0, 3, [b""]), None) is True
 
 

@@ -136,7 +136,7 @@ def test_own_events_without_placement_start_a_new_epoch() -> None:
     here.publish([b"c"], 3)
     (own,) = here.take_runs()
     assert (own.epoch, own.first) == (6, 1)
-    # What is left of the old epoch does not end the new one.
+    # A late result for the old epoch does not end the new one.
     here.pending.add(PublisherRun("me", 5, 9, [b"x"]), None)
     here.run_applied(PublisherRun("me", 5, 9, [b"x"]), RefusalReason.OUT_OF_ORDER, 0)
     assert len(here.events) == 2

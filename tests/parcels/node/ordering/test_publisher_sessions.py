@@ -25,7 +25,7 @@ def each(numbers: tuple[tuple[int, int], ...]) -> list[int]:
 
 
 class Naive:
-    """Remembers everything."""
+    """Reference model without limits."""
 
     def __init__(self) -> None:
         self.epochs: dict[str, int] = {}
@@ -114,7 +114,7 @@ def test_new_publisher_epoch_ends_the_previous_one() -> None:
 
 def test_events_beyond_the_horizon_are_forgotten() -> None:
     sessions, sequence = PublisherSessions(), 0
-    # Another one's event between them makes a row of each.
+    # An event of another publisher in between makes each event a row of its own.
     for number in range(1, REMEMBERED + 12):
         sessions.place(run("a", 0, number, 1), sequence + 1)
         sessions.place(run("b", 0, number, 1), sequence + 2)
@@ -133,7 +133,7 @@ def test_the_least_recently_active_publisher_is_evicted_first(monkeypatch: pytes
     for sequence, publisher in enumerate(("a", "b", "c"), 1):
         sessions.place(run(publisher, 0, 1, 1), sequence)
     assert sessions.weight == 6
-    sessions.place(run("a", 0, 1, 1), 4)  # Again, so that it was silent for the shortest time.
+    sessions.place(run("a", 0, 1, 1), 4)  # A repeat, which makes "a" the most recently active publisher.
     sessions.place(run("d", 0, 1, 1), 4)
     assert sessions.weight == 6
     assert sessions.place(run("b", 0, 2, 1), 5) is RefusalReason.FORGOTTEN

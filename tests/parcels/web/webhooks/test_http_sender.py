@@ -1,4 +1,4 @@
-"""Callbacks on real sockets: where they may go, and what becomes of what the others answer."""
+"""Webhook requests on real sockets: allowed targets and handling of responses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
 class Hook(Protocol):
-    """Answers each request with the same bytes."""
+    """Server connection that sends the same response to each request."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -52,7 +52,7 @@ class Hook(Protocol):
 
 
 class Hooks:
-    """Listens on loopback."""
+    """Webhook server on loopback."""
 
     def __init__(self) -> None:
         self.factory: Any = Factory.forProtocol(Hook)
@@ -75,7 +75,7 @@ def senders() -> Any:
     made: list[Any] = []
 
     def make(*addresses: str, allow: bool = True, clock: Any = None, **more: Any) -> Any:
-        # Tests listen where there is room.
+        # Test servers listen on ephemeral ports.
         ports = more.pop("callback_ports", range(1, 65_536))
         config = WebConfig(allow_private_callbacks=allow, callback_ports=tuple(ports), **more)
         names = iter(addresses)
@@ -148,7 +148,7 @@ async def test_unresponsive_webhook_times_out(hooks: Hooks, senders: Any, reache
 
 
 class ClockAnd:
-    """The sockets of the reactor, and the time of a test."""
+    """Reactor with real sockets and a manual clock."""
 
     def __init__(self, clock: Clock) -> None:
         self.callLater = clock.callLater
@@ -176,7 +176,7 @@ async def test_cancelled_webhook_delivery_disconnects(hooks: Hooks, senders: Any
 
 @inline
 async def test_private_webhook_addresses_are_refused_when_connecting(hooks: Hooks, senders: Any) -> None:
-    # The name stood for something public when the callback was registered.
+    # The name resolved to a public address at the registration of the webhook.
     sender = senders("93.184.215.14", "127.0.0.1", allow=False)
     await sender.check(hooks.url)
     with pytest.raises(AddressNotAllowed):
@@ -320,7 +320,7 @@ def test_webhook_url_of_a_forbidden_host_is_refused(url: str) -> None:
 
 
 def certificate(name: str) -> tuple[Any, Any]:
-    """Make a certificate that says ``name``: for a server, and for those who believe it."""
+    """Make a certificate for ``name``; return options of the server and of a client that trusts it."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -1,4 +1,4 @@
-"""Callbacks: registered over HTTP, and what their couriers do, on a clock that only the test moves."""
+"""Webhook registration over HTTP and deliveries on a manual clock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ A, B = "http://a.example/hook", "https://b.example/"
 
 
 class Setting:
-    """Callbacks of a cluster in memory."""
+    """Webhooks of an in-memory cluster."""
 
     def __init__(
         self, memory: Memory, sender: FakeSender, config: WebConfig | None = None, path: Path | None = None
@@ -185,7 +185,7 @@ def test_evicted_events_become_a_dead_letter(setting: Setting) -> None:
     setting.memory.order(*[b"x"] * 50)
     setting.memory.forget(45)
     setting.sender.held.pop(A).popleft().callback(200)
-    # It had read some of them before they were forgotten.
+    # Some events were read before they were evicted.
     assert setting.sender.sequences() == [*range(1, 33), *range(45, 51)]
     (letter,) = setting.letters
     assert (letter.first, letter.last, letter.attempts, letter.event) == (33, 44, 0, None)
