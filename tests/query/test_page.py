@@ -1,4 +1,4 @@
-"""The files of the dashboard, without a browser."""
+"""Static files of the dashboard, checked without a browser."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCRIPT = "".join(TEXTS[name] for name in SCRIPTS)
 def test_dashboard_files_name_no_other_host() -> None:
     for name, text in TEXTS.items():
         addresses = set(re.findall(r"https?://[^\s\"'<)]+", text))
-        # A namespace, and an example of what an operator types.
+        # A namespace, and the example of an address.
         assert addresses <= {"http://www.w3.org/2000/svg", "http://127.0.0.1:9100/metrics"}, name
 
 

@@ -1,4 +1,4 @@
-"""The query service, on a clock that only the test turns."""
+"""Query service on a manual clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may ask, how much, and what is told of the service itself."""
+"""Access control, limits and metrics of the query site."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TestTokens:
         bench.make(QueryConfig(burst_per_client=2, requests_per_client=1), tokens=TOKENS)
         assert [bench.ask("/streams", authorization=with_token("a")).code for _ in range(3)] == [200, 200, 429]
         assert bench.ask("/streams", authorization=with_token("b")).code == 200
-        # Who has no token has a budget, too, by address; and nobody else's is touched.
+        # A request without a token has a budget by address; other clients keep theirs.
         assert [bench.ask("/health").code for _ in range(3)] == [200, 200, 429]
         bench.clock.advance(1)
         assert bench.ask("/streams", authorization=with_token("a")).code == 200
@@ -228,7 +228,7 @@ def test_many_journals_are_refreshed_at_most_once_a_second(bench: Bench, monkeyp
     now = 1_000.0
     monkeypatch.setattr(
         journals, "MANY_JOURNALS", 10
-    )  # Each is open, and a process may have no more than 256 open files.
+    )  # Each journal is open, and a process may have no more than 256 open files.
     monkeypatch.setattr(journals, "monotonic", lambda: now)
     for number in range(journals.MANY_JOURNALS + 1):
         bench.numbers(1, stream=f"fyrehose://{number:03}")
@@ -240,7 +240,7 @@ def test_many_journals_are_refreshed_at_most_once_a_second(bench: Bench, monkeyp
     assert records("/streams") == records("/overview") == journals.MANY_JOURNALS + 1
     bench.numbers(5, first=2, stream="fyrehose://007")
     assert records("/streams") == records("/overview") == journals.MANY_JOURNALS + 1
-    # One alone is as it is now.
+    # A single journal is refreshed at once.
     assert bench.ask("/streams/fyrehose-007").json["records"] == 6
     now += journals.LOOK_INTERVAL
     assert records("/overview") == records("/streams") == journals.MANY_JOURNALS + 6

@@ -1,4 +1,4 @@
-"""Streams over WebSockets."""
+"""Record streams over WebSockets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fyrehose_twisted.query.config import QueryConfig
 
 
 class Socket:
-    """A client."""
+    """WebSocket client."""
 
     def __init__(self, bench: Bench, path: str) -> None:
         self.client = bench.client()

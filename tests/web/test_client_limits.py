@@ -1,4 +1,4 @@
-"""Tokens of clients, and their budgets."""
+"""Client tokens and budgets."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_least_recently_active_client_is_forgotten_at_the_limit(monkeypatch: pyt
     for client in ("a", "b", "a", "c"):
         clients.acquire(client)
     assert len(clients) == 2
-    assert clients.acquire("b") == 0  # It begins anew.
+    assert clients.acquire("b") == 0  # Its budget starts over.
     assert clients.acquire("c") > 0
 
 

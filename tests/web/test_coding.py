@@ -1,4 +1,4 @@
-"""Bodies that clients have compressed."""
+"""Decompression of request bodies."""
 
 from __future__ import annotations
 

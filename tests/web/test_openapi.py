@@ -1,4 +1,4 @@
-"""Descriptions of all sites: what programs that write clients need."""
+"""OpenAPI descriptions of all sites, as client generators need them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clients of a watched backbone: their list, their rates, and lists that are none."""
+"""Client lists of watched backbones: parsing, rates and malformed lists."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_client_rates_cover_the_last_seconds() -> None:
             assert set(one["rates"].values()) == {None}
     assert one["rates"]["published"] == pytest.approx((25 - 4) / 6)
     assert one["rates"]["delivered_bytes"] == 250
-    # The same answer again is no second sample, and an old one has no rate.
+    # The same list again is no second sample, and an outdated one has no rates.
     assert rates.describe("one", scraped(at, row(**more)), at + 1)["list"][0]["rates"] == one["rates"]
     assert set(rates.describe("one", scraped(at, row(**more)), at + 60)["list"][0]["rates"].values()) == {None}
 

@@ -1,4 +1,4 @@
-"""Findings that come and go, and the events that they make."""
+"""Active findings and the events of their changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def events() -> RecentEvents:
 
 
 def told(events: RecentEvents) -> list[tuple[str, str, str]]:
-    """Return level, subject and text, the oldest first."""
+    """Return level, subject and text of each event, oldest first."""
     return [(event["level"], event["subject"], event["text"]) for event in reversed(events.list())]
 
 

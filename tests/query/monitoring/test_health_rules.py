@@ -1,4 +1,4 @@
-"""Rules about services, journals and clusters."""
+"""Health rules of services, journals and clusters."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_unresponsive_service_is_down_and_one_missed_scrape_needs_attention() ->
         "one", DOWN, "down", "is down: refused"
     )
     assert judged(read(*HEALTHY, why="closed", missed=1))["scrape"].level == ATTENTION
-    # Nothing is known of one that was never asked.
+    # Nothing is known of a service that was never scraped.
     assert judged(read(up=False, at=0.0, heard_at=0.0)) == {}
 
 
@@ -114,7 +114,7 @@ def test_only_drops_of_the_last_five_minutes_need_attention() -> None:
         return read(*HEALTHY, *lines, trends=trends, now=START + second)
 
     assert judged(at(0, 1_000, 1_000)) == {}
-    # What is dropped in normal life is shown, and no finding.
+    # Normal drops are shown, but make no finding.
     one = at(10, 1_000, 1_005)
     assert (judged(one), one.recent["backbone_dropped_total"]) == ({}, {"held_already": 5})
     assert judged(at(15, 1_001, 1_005))["backbone_dropped_total"].text == "1 packet dropped in 5 min (token)"
@@ -150,7 +150,7 @@ def test_journal_a_million_messages_behind_needs_attention() -> None:
 
 
 def test_time_between_two_scrapes_does_not_count_as_lag() -> None:
-    # At 500,000 a second two scrapes 2 s apart differ by a million.
+    # At 500,000 messages a second, scrapes 2 s apart differ by a million.
     journal = read('info{service="journal"} 1', f'journal_next{{stream="{STREAM}"}} 9000001', "client_connected 1")
     assert "behind" not in judged(journal, newest_sequences([backbone(10_000_000, rate=500_000)], []))
 

@@ -1,4 +1,4 @@
-"""The state of everything and the history of the last hour, as the site tells them."""
+"""Overview and one-hour history of the query site."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_history_is_complete_for_a_client_that_asks_late(bench: Bench) -> None:
     assert history["step"] == STEP
     (rates,) = history["series"].values()
     assert len(rates) == STEPS
-    # The last step has no sample yet, and the first one nothing to grow from.
+    # The last step has no sample yet, and the first one no predecessor.
     assert rates[-30:-1] == [5.0] * 29
     assert set(rates[:-31]) == {None}
 

@@ -1,4 +1,4 @@
-"""Bounded history of figures that grow."""
+"""Bounded history of counters and gauges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters: what they may do, and that none of them takes long."""
+"""Record filters: allowed syntax and bounded cost."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_forbidden_filter_is_refused(text: str) -> None:
 
 
 def test_every_node_type_of_jmespath_is_known() -> None:
-    # What a newer version of the language brings has to be looked at before it is let in.
+    # New node types of the language have to be reviewed before they are allowed.
     expressions = ("a", "a.b", "a[0]", "a[1:2]", "a[]", "*", "a[*]", "a[?b]", "!a", "a&&b", "a||b", "a|b", "@", "`1`")
     found: set[str] = set()
     waiting = [jmespath.compile(text).parsed for text in (*expressions, "a==b", "abs(a)")]
@@ -116,7 +116,7 @@ steps = st.sampled_from(
 )
 
 
-@given(documents, st.lists(steps, min_size=1, max_size=5))  # With six it may be more than an expression may have.
+@given(documents, st.lists(steps, min_size=1, max_size=5))  # Six parts may exceed the limit of an expression.
 def test_filter_result_is_never_larger_than_the_record(document: Any, path: list[str]) -> None:
     text = " | ".join(path)
     expression = Expression(text)

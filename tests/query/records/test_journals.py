@@ -1,4 +1,4 @@
-"""The journals that a query service reads."""
+"""Journals read by the query service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams that go on."""
+"""Live record streams."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_stream_continues_in_the_next_epoch(bench: Bench) -> None:
     bench.numbers(2, epoch=4, **stream)
     bench.advance()
     assert client.told == [1, 2, 1, 2]
-    # Of the hole, and of what is behind it, there is no more to come in order.
+    # Neither the gap nor anything after it can arrive in order any more.
     assert client.skipped == [(3, 5)]
     assert client.id == "4:2"
     again = bench.follow("/streams/hydra-net/records", last_event_id="3:2")
@@ -198,7 +198,7 @@ def test_filter_skips_other_records(bench: Bench, records: str) -> None:
     bench.numbers(3)
     bench.advance()
     assert client.told == [9, 10]
-    # Whoever comes back need not look at those again.
+    # A reconnecting client does not scan those records again.
     bench.advance(16)
     assert client.id == "13"
 
@@ -357,7 +357,7 @@ def test_stream_runs_beside_range_requests(bench: Bench, records: str) -> None:
     bench.numbers(1)
     client = bench.follow(records)
     bench.numbers(1)
-    assert bench.ask(records).numbers == [1, 2]  # This looked at the journal, too.
+    assert bench.ask(records).numbers == [1, 2]  # The range request refreshes the journal, too.
     bench.advance()
     assert client.told == [2]
 
@@ -376,7 +376,7 @@ def test_overview_stream_reports_changes(bench: Bench) -> None:
     bench.site.overviews.send_all()
     before = len(client.frames())
     client.wire.producer.resumeProducing()
-    assert len(client.frames()) == before + 1  # Only the newest is of interest.
+    assert len(client.frames()) == before + 1  # Only the newest overview is sent.
     client.hang_up()
     assert bench.site.overviews.ended == {"gone": 1}
     assert bench.site.clients._streams == {}

@@ -1,4 +1,4 @@
-"""Ranges of records."""
+"""Ranges of records over HTTP."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_range_returns_all_records(bench: Bench, records: str) -> None:
     assert answer.code == 200
     assert [record["sequence"] for record in answer.json] == [1, 2, 3, 4, 5, 6]
     assert {record["stream"] for record in answer.json} == {"fyrehose://test"}
-    assert b'"json":{"a": 1.10}}' in answer.body  # As it was written.
+    assert b'"json":{"a": 1.10}}' in answer.body  # The payload is returned verbatim.
     assert answer.json[1]["text"] == "text"
     assert b64decode(answer.json[2]["data"]) == b"\xff\x00"
     assert answer.json[3]["json"] is None

@@ -1,4 +1,4 @@
-"""Messages that were published twice, over HTTP."""
+"""Repeated messages over HTTP."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fyrehose_twisted.repeats import WINDOW
 
 @pytest.fixture
 def published(bench: Bench) -> Any:
-    """A stream of 1 to 9, in which 3, 6 and 9 repeat 2, 5 and 8."""
+    """Return a bench whose stream has records 1 to 9, where 3, 6 and 9 repeat 2, 5 and 8."""
     bench.make(bare=strip_framing, envelopes=envelope_finder)
     bench.put(*(wrap(b"someones", counter, b'{"n": %d}' % counter) for counter in (0, 1, 1, 2, 3, 3, 4, 5, 5)))
     return bench

@@ -1,4 +1,4 @@
-"""Sharing of the processor between clients."""
+"""Fair scheduling of clients on one thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fyrehose_twisted.query.records.turns import SLICE_STEPS, TURN_STEPS, FairSc
 
 
 class Work:
-    """Clients whose steps take the time that a test says, and the order in which they were taken."""
+    """Tasks of several clients with steps of given durations, and the order of their steps."""
 
     def __init__(self) -> None:
         self.reactor = Clock()
@@ -31,7 +31,7 @@ class Work:
         self.turns.start(client, work(), lambda failure: self.ended.append(name or client))
 
     def turn(self) -> None:
-        """Let the reactor make one call."""
+        """Run one call of the reactor."""
         (call,) = self.reactor.calls
         self.reactor.calls.remove(call)
         call.called = 1
