@@ -1,4 +1,4 @@
-"""What the commands for hydra nodes make of their arguments, and of what a node tells."""
+"""Arguments and output of the commands for hydra nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines in a journal."""
+"""Journal of received lines."""
 
 from __future__ import annotations
 

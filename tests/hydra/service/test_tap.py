@@ -1,4 +1,4 @@
-"""What an operator can say to ``twistd hydra-node``, and what is said back: one line."""
+"""Options of ``twistd hydra-node`` and their error messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECRET = b"a secret that is long enough"
 
 
 class OfOurs(HydraProtocol):
-    """What an application might run."""
+    """Protocol class of an application."""
 
 
 @pytest.fixture(autouse=True)

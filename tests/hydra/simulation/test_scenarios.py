@@ -16,7 +16,7 @@ pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_all_invariants_hold_in_every_scenario(scenario: type[Scenario], simulate: Simulate) -> None:
-    (outcome,) = simulate(scenario, seeds=[1])  # Fresh ones are for the soak.
+    (outcome,) = simulate(scenario, seeds=[1])  # New seeds are left to the soak test.
     for what in ("lines received", "lines said"):
         assert outcome.counters[what] > 0, outcome
 

@@ -1,4 +1,4 @@
-"""Streams over named pipes: real pipes, and a reactor whose turns and whose time are the test's."""
+"""Streams over real named pipes, with a manual reactor and clock."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MAX_PING = 10.0
 
 
 class Turns(Clock):
-    """A reactor that does nothing by itself."""
+    """Reactor that a test runs turn by turn."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Turns(Clock):
         self.removeReader, self.removeWriter = self.readers.discard, self.writers.discard
 
     def settle(self) -> None:
-        """Take turns until there is nothing to do at this moment."""
+        """Run turns until nothing is due at this time."""
         for _ in range(10_000):
             self.advance(0)
             read, write, _ = select.select(self.readers, self.writers, [], 0)
@@ -74,7 +74,7 @@ class Turns(Clock):
 
 
 class End(Protocol):
-    """Notes what comes."""
+    """Protocol that records received data."""
 
     def __init__(self) -> None:
         self.got = b""
@@ -88,12 +88,12 @@ class End(Protocol):
 
     @property
     def lines(self) -> list[bytes]:
-        """What came, but for signs of life."""
+        """Return received lines without keepalives."""
         return [line for line in self.got.split(b"\r\n") if line]
 
 
 class Side:
-    """Whoever dials, and what becomes of it."""
+    """A dial and its result."""
 
     def __init__(self, reactor: Turns, directory: Path | str, side: int | None = None) -> None:
         endpoint = FifoEndpoint(reactor, str(directory), side, MAX_PING)
@@ -125,7 +125,7 @@ def pair(reactor: Turns, directory: Path) -> tuple[Side, Side]:
 
 
 def crash(reactor: Turns, transport: FifoTransport) -> None:
-    """End it as a process ends that is killed."""
+    """Drop a transport as a killed process does."""
     reactor.crashed.append(transport._pair)
     reactor.removeReader(transport._reader)
     reactor.removeWriter(transport._writer)
@@ -134,10 +134,10 @@ def crash(reactor: Turns, transport: FifoTransport) -> None:
 
 
 def held(directory: Path | str) -> list[str]:
-    """Return what this process has open in a directory, or has open of it."""
+    """Return descriptors of this process that belong to a directory."""
     found = []
     for name in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # The one that lists them is gone.
+        with suppress(FileNotFoundError):  # The descriptor of the listing itself is closed.
             found.append(os.readlink(f"/proc/self/fd/{name}"))
     return sorted(one for one in found if one.startswith(str(directory)))
 
@@ -149,7 +149,7 @@ def link(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def reactor() -> Iterator[Turns]:
-    """A reactor whose pipes are closed when the test is over."""
+    """Return a reactor whose pipes are closed after the test."""
     made = Turns()
     yield made
     for side in made.sides:
@@ -229,14 +229,14 @@ def test_unread_fifo_dials_do_not_accumulate(reactor: Turns, link: Path) -> None
 def test_fifo_data_of_an_earlier_session_is_discarded(reactor: Turns, link: Path) -> None:
     one, other = pair(reactor, link)
     session, peer = one.transport.session, other.transport.session
-    reactor.readers.clear()  # Nobody reads any more.
+    reactor.readers.clear()  # Both ends stop reading.
     for number in range(300):
         one.transport.write(b"OLD %d\r\n" % number)
         other.transport.write(b"OLD %d\r\n" % number)
         for writer in tuple(reactor.writers):
             writer.doWrite()
     held = [os.open(link / name, os.O_RDWR | os.O_NONBLOCK) for name in ("0to1", "1to0")]
-    for descriptor in held:  # A torn line, and sessions that are over.
+    for descriptor in held:  # A torn line, and messages of closed sessions.
         os.write(descriptor, b"\0FIFO %b %b\r\nSTALE\r\n\0FIFO %b %b\r\nSTALE\r\nTOR" % (session, peer, peer, session))
     for transport in one.transport, other.transport:
         crash(reactor, transport)
@@ -327,7 +327,7 @@ def test_removed_fifo_ends_the_link_and_is_created_again(reactor: Turns, link: P
     reactor.run(2)
     assert one.end is not None
     assert other.end is not None
-    # Whichever finds it out tells the other one, if there is still a pipe that way.
+    # The end that detects it first tells the other one if a pipe is left.
     assert isinstance(one.end.lost, ConnectionLost)
     assert isinstance(other.end.lost, ConnectionLost | ConnectionDone)
     pair(reactor, link)
@@ -370,7 +370,7 @@ def test_fifo_side_in_use_is_refused(reactor: Turns, link: Path) -> None:
 
 
 class Pushing:
-    """A producer of lines that stops when it is told to."""
+    """Producer of lines that pauses on request."""
 
     def __init__(self, transport: Any, total: int) -> None:
         self.transport, self.total = transport, total
@@ -437,7 +437,7 @@ def test_slow_fifo_reader_receives_all_data_written_before_the_close(reactor: Tu
     assert other.end is not None
     took = 0.0
     while one.end.lost is None:
-        # It reads a part of it, and then nothing for nearly as long as it may.
+        # It reads a part, and then nothing for nearly the linger time.
         other.transport._read()
         reactor.run(0.6 * LINGER)
         took += 0.6 * LINGER

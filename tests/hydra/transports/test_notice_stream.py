@@ -1,4 +1,4 @@
-"""Sessions of fragments, and links over IRC on transports that the test feeds."""
+"""Notice stream sessions, and IRC links on scripted transports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SECRET = b"sixteen bytes or more"
 
 
 class Pair:
-    """Two ends, and what is on the way between them, in order."""
+    """Two ends of a session and the notices in flight between them, in order."""
 
     def __init__(self, seed: int = 0, *, rate: float = 1_000.0, secrets: Any = (None, None), **more: Any) -> None:
         self.random = random.Random(seed)
@@ -65,7 +65,7 @@ class Pair:
                     self.way[index].append(message)
 
     def carry(self) -> None:
-        """Let everything arrive that is on the way, and whatever that causes."""
+        """Deliver all notices in flight and those that they cause."""
         self.collect()
         while any(self.way):
             for index in (0, 1):
@@ -74,7 +74,7 @@ class Pair:
                     self.collect()
 
     def advance(self, seconds: float) -> None:
-        """Let time go by, from one deadline to the next."""
+        """Advance the clock from one deadline to the next."""
         end = self.now + seconds
         while True:
             self.carry()
@@ -138,7 +138,7 @@ def test_notice_stream_delivers_all_data_in_order(
     for _ in range(200):
         if not any(end.waiting for end in pair.ends):
             break
-        pair.ends[0].write(b"\n", pair.now)  # Signs of life.
+        pair.ends[0].write(b"\n", pair.now)  # Keepalives.
         pair.ends[1].write(b"\n", pair.now)
         expected = [data + b"\n" for data in expected]
         pair.advance(5)
@@ -169,7 +169,7 @@ def test_lost_notice_ends_the_session_without_a_gap(seed: int, lost: set[int], p
         assert written[1 - end].startswith(pair.came[end])
     pair.advance(100)
     opened = [end for end in pair.ends if end.state is NoticeState.OPEN]
-    assert not opened  # All of them end by silence at the latest.
+    assert not opened  # Each session ends by silence at the latest.
 
 
 def test_queued_lines_share_notices() -> None:
@@ -220,7 +220,7 @@ def test_notice_stream_opens_when_the_other_end_appears_later() -> None:
 
 def test_lost_handshake_notice_is_repeated() -> None:
     pair = Pair()
-    # The first offer of one end, so that the two do not cross; then the answer to its second.
+    # The first offer of one end, so that the offers do not cross; then the reply to its second.
     lost = [(1, b"H1 OPEN "), (0, b"H1 OPENED ")]
 
     def lose(sender: int, message: bytes) -> bool:
@@ -345,7 +345,7 @@ def test_invalid_notice_ends_the_session(messages: list[bytes], why: str) -> Non
         assert pair.came[1] in (b"", b"a")
         pair.ends[0].write(b"x", pair.now)
         pair.carry()
-        assert pair.ends[0].end_reason == "closed"  # It is told.
+        assert pair.ends[0].end_reason == "closed"  # The peer is told.
 
 
 def test_foreign_notice_is_ignored_and_counted() -> None:
@@ -393,11 +393,8 @@ def test_arbitrary_notices_deliver_no_data(messages: list[bytes]) -> None:
         assert pair.came == [b"", b""]
 
 
-# The link
-
-
 class End(Protocol):
-    """Notes what comes."""
+    """Protocol that records received data."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -422,7 +419,7 @@ class End(Protocol):
 
 
 class Net:
-    """An IRC server in the same clock, which passes NOTICEs on to whoever has a nick."""
+    """IRC server on the same clock that relays NOTICEs to the holder of a nick."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -533,7 +530,7 @@ def test_irc_link_pauses_a_fast_producer() -> None:
     assert ivan.producing == "pr"
     ivan.transport.loseConnection()
     net.advance(2)
-    assert ivan.lost is None  # It may produce more.
+    assert ivan.lost is None  # The producer may write more.
     ivan.transport.write(b"the end")
     ivan.transport.unregisterProducer()
     net.advance(2)
@@ -573,7 +570,7 @@ def test_aborted_irc_link_ends_at_both_ends(goodbye: bool, reason: str) -> None:
 
     def abort() -> None:
         if not goodbye:
-            connection.clear()  # The server sees the reset before it has read that.
+            connection.clear()  # The server sees the reset before it has read the QUIT.
         reset()
 
     connection.abortConnection = abort

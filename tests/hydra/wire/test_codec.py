@@ -181,7 +181,7 @@ def decode(data: bytes) -> list[Message]:
 
 
 def outcome(pieces: list[bytes]) -> tuple[list[Message], bool]:
-    """What a decoder finds, and whether it then fails."""
+    """Return the decoded messages, and whether the decoder then fails."""
     decoder = HydraDecoder()
     found: list[Message] = []
     try:
@@ -287,7 +287,7 @@ class TestLines:
     def test_overlong_text_for_people_is_truncated(self) -> None:
         assert decode(b"KNOCK 7 " + b"t" * 500 + b"\r\n") == [Knock(7, "t" * MAX_TAG)]
         assert decode(b"DROP 7 " + b"r" * 500 + b"\r\n") == [Drop(7, "r" * MAX_REASON)]
-        # Through the middle of a letter, even.
+        # The cut may split a UTF-8 character.
         (pong,) = decode(b"PONG x 7 1 t" + "ä".encode() * 40 + b"\r\n")
         assert encode(pong) == b"PONG x 7 1 t" + "ä".encode() * 31 + b"\xc3\r\n"
 
