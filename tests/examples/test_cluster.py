@@ -1,4 +1,4 @@
-"""The cluster example survives a kill of its leader, and detects a wrong event."""
+"""Cluster example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gossip example passes, and fails with the bug that its docstring suggests."""
+"""Gossip example, with and without the bug that its docstring suggests."""
 
 from __future__ import annotations
 

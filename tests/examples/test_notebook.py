@@ -1,4 +1,4 @@
-"""The notebook runs from top to bottom, and says what its text says."""
+"""Example notebook, run from top to bottom."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ config = Config(ConnectionFileMixin={"transport": "ipc", "ip": sockets})
 NotebookClient(notebook, timeout=600, kernel_name="python3", config=config).execute()
 nbformat.write(notebook, written)
 """
-"""Runs in a process of its own, for asyncio takes the reactor's signals away."""
+"""Run in a process of its own, because asyncio replaces the reactor's signal handlers."""
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "trees.ipynb"
 

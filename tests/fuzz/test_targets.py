@@ -1,4 +1,4 @@
-"""Every target takes its seeds, and whatever it once failed on; and, for long, what mutations make of them."""
+"""Fuzz targets with their seeds, regressions and mutants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fuzz.worker import options, run_blindly
 
 ROOT = Path(__file__).resolve().parents[2]
 MUTANTS = 60
-"""Inputs that each target gets in every test run, besides its seeds."""
+"""Number of mutants per target in every test run, besides its seeds."""
 
 TARGETS = pytest.mark.parametrize("name", names())
 
@@ -76,7 +76,7 @@ def fails(data: bytes) -> None:
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> Target:
-    """A target that fails on some inputs."""
+    """Return a target that fails on some inputs."""
     target = Target("planted", fails, lambda: [b"seed"], 64)
     for module in ("fuzz.targets", "fuzz.run"):
         monkeypatch.setattr(f"{module}.load", lambda name: target)
