@@ -1,4 +1,4 @@
-"""The checker of fyrehose histories, on histories made by hand."""
+"""Checker of fyrehose histories, on handwritten histories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker of hydra histories, on histories made by hand."""
+"""Checker of hydra histories, on handwritten histories."""
 
 from __future__ import annotations
 

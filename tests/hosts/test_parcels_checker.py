@@ -1,4 +1,4 @@
-"""The checker of parcels histories, on histories made by hand."""
+"""Checker of parcels histories, on handwritten histories."""
 
 from __future__ import annotations
 

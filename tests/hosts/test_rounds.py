@@ -13,7 +13,7 @@ from hosts.run import ROUNDS, describe, run_round
 from suite.spaces import PROGRAMS, refusal
 
 MOST = 30
-"""Rounds of a protocol, however long the soak is."""
+"""Maximum number of rounds per protocol in a soak."""
 
 
 @pytest.mark.parametrize(
