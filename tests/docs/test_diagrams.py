@@ -24,14 +24,14 @@ PLANTED: dict[str, tuple[dict[Any, Any], tuple[Any, str], tuple[Any, str], Any]]
     "roles": (roles.TRANSITIONS, (Role.VOTER, "led"), (Role.OUTSIDER, "pledged"), Role.GONE),
     "phases": (PHASES, (StreamPhase.RESTARTING, "found"), (StreamPhase.RESTARTING, "torn_down"), StreamPhase.SEARCHING),
 }
-"""By drawing: the transitions of the code, one to leave out, and one to add."""
+"""By drawing: the transition table, one transition to omit and one to add."""
 
 each = pytest.mark.parametrize("kind", PLANTED)
 
 
 @pytest.fixture(scope="module")
 def diagrams() -> Any:
-    """Import ``docs/diagrams.py``, which is in no package."""
+    """Import ``docs/diagrams.py``, which belongs to no package."""
     spec = spec_from_file_location("diagrams", DOCS / "diagrams.py")
     assert spec is not None
     assert spec.loader is not None

@@ -27,7 +27,7 @@ JOINED = "... client 127.0.0.1:... joined\n"
 def test_python_blocks_of_the_docs_compile(page: Page) -> None:
     for block in page.blocks:
         if block.language == "python":
-            # The line number in the page is what an error has to name.
+            # An error names the line of the page.
             compile("\n" * block.line + block.text, str(page.path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
@@ -61,7 +61,7 @@ def test_every_example_has_a_help_text(example: Path) -> None:
 
 def test_shell_message_about_a_finished_job_is_removed_from_the_output(shell: Terminal) -> None:
     shell.run("sleep 1000 &")
-    shell.run(f"kill $(jobs -pr) {2**22}; wait")  # No process has such a number.
+    shell.run(f"kill $(jobs -pr) {2**22}; wait")  # No process has this id.
     shell.run("echo and on", "and on\n")
 
 
@@ -85,7 +85,7 @@ def test_subscriber_repairs_losses_of_the_relay_example(terminal: Terminal) -> N
     terminal.run(
         "python examples/lossy_relay.py --loss 0.2 --reorder 0.2 --seed 3 &", "relaying 127.0.0.1:2424, seed 3\n"
     )
-    # Live would begin with what gets through first, which need not be message 1.
+    # A live subscriber would start at the first message it receives, which need not be number 1.
     terminal.run("fyrehose sub --backbone 127.0.0.1:2424 --from 1 --count 500 > far.txt &")
     terminal.run("grep joined backbone.log", 2 * JOINED)
     terminal.run("seq 500 | fyrehose pub", "")
@@ -134,9 +134,6 @@ def test_every_port_of_a_page_is_mapped_by_the_test_terminal(page: Page) -> None
     assert named <= {*DEFAULT_PORTS}, "name them in documented/terminal.py"
 
 
-# The checks themselves can fail.
-
-
 @pytest.fixture
 def a_page(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Page]:
     """Return a function that makes a page from text."""
@@ -150,7 +147,7 @@ def a_page(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Page]:
 
 
 class NoEnvironments(Environments):
-    """Environments for commands without Python; creates none."""
+    """Environments for commands without Python; it creates none."""
 
     def programs(self, requirements: frozenset[str]) -> Path:
         return self._directory
@@ -211,7 +208,7 @@ def test_only_commands_without_side_effects_are_retried(command: str, looks: boo
 def test_failing_command_on_a_page_fails_the_check(
     a_page: Callable[[str], Page], tmp_path: Path, free_port: Any, commands: str, complaint: str
 ) -> None:
-    # A second is long enough only for commands that never end, and output that never comes.
+    # One second suffices only for commands that never end and output that never arrives.
     terminal = Terminal(tmp_path, free_port, late=1.0, **({"hangs": 1.0} if "sleep" in commands else {}))
     try:
         with pytest.raises(AssertionError, match=complaint):

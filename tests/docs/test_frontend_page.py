@@ -50,7 +50,7 @@ def test_table_of_frontend_options_is_complete() -> None:
 
 def test_table_of_frontend_limits_is_complete() -> None:
     config = FrontendConfig()
-    # There are no streams at this site.
+    # This site has no streams.
     numbers = {one.name for one in fields(config) if type(getattr(config, one.name)) in (int, float)}
     limits = {name.replace("_", "-"): getattr(config, name) for name in numbers - {"max_streams", "keepalive"}}
     assert {row[0].strip("`"): float(row[1].replace(",", "")) for row in rows("Limits")} == limits

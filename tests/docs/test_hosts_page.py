@@ -12,7 +12,7 @@ from suite.spaces import PROGRAMS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "howto" / "hosts.md").read_text(encoding="utf-8")
 EVERYWHERE = {"mount", "util-linux"}
-"""Packages that each Debian system has."""
+"""Packages of every Debian system."""
 FAULTS = frozenset[str]().union(*(kind.injects for kind in ROUNDS.values()))
 
 

@@ -46,7 +46,7 @@ Collectors = list[Collector]
 
 
 class Row(NamedTuple):
-    """A metric: its name, with ``_total`` if it counts, and what it is."""
+    """Metric with its description; the name of a counter ends in ``_total``."""
 
     name: str
     type: str

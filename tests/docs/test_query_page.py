@@ -119,7 +119,7 @@ def test_table_of_query_errors_is_complete() -> None:
         path.read_text() for package in ("web", "query") for path in sorted((SOURCE / package).rglob("*.py"))
     )
     named = set(re.findall(r'(?:HttpError\(\s*[\w.]+,|too_many_requests\()\s*"([a-z-]+)"', code))
-    # These are errors of publishing, and internal ones.
+    # Publishing errors and internal errors are not on the page.
     assert told == named - {"queue-full", "key-reused", "internal"}
 
 

@@ -56,7 +56,7 @@ def test_every_text_is_inside_the_readme_picture(picture: Any) -> None:
     root = ElementTree.fromstring(picture.draw())
     _, _, width, height = map(float, root.attrib["viewBox"].split())
     for text in root.iter(f"{SVG}text"):
-        # A letter takes half of its height, a little more if it is bold.
+        # A letter is about half as wide as high, a little more in bold.
         reach = 0.55 * float(text.attrib.get("font-size", root.attrib["font-size"])) * len(text.text or "")
         right = float(text.attrib["x"]) + reach / (2 if text.attrib.get("text-anchor") == "middle" else 1)
         assert right <= width, text.text

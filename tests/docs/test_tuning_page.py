@@ -40,7 +40,7 @@ LINK = re.compile(r"\(\[[^\]]+\]\(\.\./benchmarks\.md#([\w-]+)\)\)")
 
 
 def sections(text: str) -> dict[str, str]:
-    """Return the text below each heading by its anchor, with what is below its own headings."""
+    """Return the text of each section by its anchor, subsections included."""
     found: dict[str, str] = {}
     headings = list(re.finditer(r"^(#+) (.+)$", text, re.MULTILINE))
     for number, heading in enumerate(headings):
@@ -67,7 +67,7 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 def quotations(page: str) -> list[tuple[str, str]]:
-    """Return what is quoted, cell by cell and paragraph by paragraph, each with the anchor of its source."""
+    """Return each quotation, by cell or paragraph, with the anchor of its source."""
     prose = re.sub(r"```.*?```", "", page, flags=re.DOTALL)
     quoted = [row["measured"] for row in rows(prose) if row.get("measured")]
     quoted += [text for text in re.split(r"\n\n|\n- ", prose) if LINK.search(text) and not text.startswith("|")]
@@ -80,7 +80,7 @@ def quotations(page: str) -> list[tuple[str, str]]:
 
 
 def check_quotations(page: str, source: str) -> int:
-    """Assert that each figure stands where it is quoted from; return how many there are."""
+    """Assert that each quoted figure is in its source; return their number."""
     there = sections(source)
     count = 0
     for text, anchor in quotations(page):
@@ -113,7 +113,7 @@ def test_every_measured_tuning_value_names_its_source() -> None:
 
 
 def default_of(setting: str) -> Any:
-    """Return what the code says, or ``None`` if the setting is none of the code's."""
+    """Return the default in the code, or ``None`` if the setting is not part of it."""
     if option := re.match(r"([a-z]+-[a-z]+) --([a-z-]+)$", setting):
         service, name = option.groups()
         return import_module(f"fyrehose_twisted.{TAPS[service]}").Options()[name]
