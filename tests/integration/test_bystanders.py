@@ -1,4 +1,4 @@
-"""A message that one client holds is found among many that do not."""
+"""Repair of a message that one client holds among many that do not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BYSTANDERS = 12
 
 
 class Reader(SubscriberProtocol):
-    """Waits for message COUNT."""
+    """Subscriber that waits for message COUNT."""
 
     def __init__(self, config: ClientConfig) -> None:
         super().__init__(config)
@@ -51,7 +51,7 @@ async def fill(backbone: Any, in_time: Any) -> None:
 
 
 async def late_readers(backbone: Any, leaving: list[Any]) -> list[Reader]:
-    """Return a reader from number 1 and one from the oldest, who join after BYSTANDERS others."""
+    """Return a reader from number 1 and one from the oldest message, which join after BYSTANDERS others."""
     from twisted.internet import reactor
 
     for _ in range(BYSTANDERS):

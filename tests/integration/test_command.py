@@ -18,7 +18,7 @@ MESSAGES = [b"one", b"", b"\xff\x00\r binary", b"last, no newline", b"of a file"
 
 
 def complaints(program: Any) -> list[str]:
-    """What is on standard error besides the progress bar."""
+    """Return standard error without the progress bar."""
     return [line for line in re.split(r"[\r\n]", program.err) if line.strip() and not PROGRESS.fullmatch(line)]
 
 
@@ -52,7 +52,7 @@ def test_published_messages_are_printed_by_all_subscribers(start: Any, backbone:
     assert [item["data"] for item in found] == ["one", "", "/wANIGJpbmFyeQ==", *(m.decode() for m in MESSAGES[3:])]
     assert [item.get("encoding") for item in found] == [None, None, "base64", None, None, None]
 
-    # One after the other: who joins at the same time may be asked, and holds less.
+    # In sequence, since a subscriber that joins at the same time may be asked for repairs and holds less.
     oldest = start("fyrehose", "sub", *to, "--from", "oldest", "--count", 6)
     assert oldest.finish() == 0
     fifth = start("fyrehose", "sub", *to, "--from", 5, "--count", 2)
@@ -156,7 +156,7 @@ def test_killed_backbone_makes_pub_fail(start: Any, backbone: Any, peer: Any) ->
     backbone.kill()
     assert publisher.finish(b"b\nc\n") == 1
     (complaint,) = complaints(publisher)
-    # Whether the first came back in time is the kernel's business.
+    # It depends on the kernel whether the first message returned in time.
     assert re.fullmatch(
         r"fyrehose: [23] of 3 messages not published: message did not come back from the backbone within 0.5 s",
         complaint,

@@ -1,4 +1,4 @@
-"""The replicated counter among the examples: whoever counts, all count the same."""
+"""Replicated counter example."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_replicas_of_the_counter_example_agree(start: Any, start_cluster: Any, a
         return int(program.out)
 
     def snapshots() -> list[Any]:
-        """Return what the replicas have written, if they have: they print a change before."""
+        """Return the snapshots of the replicas; they print a change before they store it."""
         paths = [tmp_path / name for name in ("first", "second", "late")]
         return [json.loads(path.read_text()) if path.exists() else None for path in paths]
 
@@ -44,7 +44,7 @@ def test_replicas_of_the_counter_example_agree(start: Any, start_cluster: Any, a
     for program in (first, second):
         program.wait_for(f"event {last}: 12\n")
 
-    # What others say in the same cluster is no change, however hard it is to read.
+    # Other events of the cluster are no changes, even if malformed.
     for data in (b"no json", b"\xff", b"[" * 5_000, b'{"add": %s}' % (b"9" * 4_300), b'{"add": 1%s}' % (b" " * 200)):
         request = Request(f"http://127.0.0.1:{cluster['east'].http_port}/events", data=data)
         with urlopen(request, timeout=DEADLINE) as response:
@@ -56,14 +56,14 @@ def test_replicas_of_the_counter_example_agree(start: Any, start_cluster: Any, a
     assert change("add", 1, "--key", "one") == last + 6
     last += 7
 
-    # One is killed; what is said meanwhile, it hears later. What is said twice counts once.
+    # A killed replica receives the changes later. A repeated change counts once.
     second.signal(signal.SIGKILL).finish()
     assert change("add", 7, "--key", "seven") == seven
     assert change("add", -2) == last + 1
     second = replica("second")
     second.wait_for(rf"event {last}: 12\nevent {last + 1}: 10\n")
 
-    # Of two who set it, having seen the same, one does.
+    # Of two conflicting sets based on the same state, one takes effect.
     change("set", 100, "--if-at", last + 1)
     change("set", 200, "--if-at", last + 1)
     change("add", 1)

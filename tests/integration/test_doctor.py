@@ -30,7 +30,7 @@ def doctor(*options: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    """What the command finds, by check: one good directory, one that is in memory, one that is a file."""
+    """Return the findings by check, for a good directory, one in memory and a file."""
     good = tmp_path_factory.mktemp("good")
     file = good.parent / "file"
     file.touch()
@@ -91,7 +91,7 @@ def test_doctor_with_strict_fails_on_warnings() -> None:
     easy, strict = doctor("-d", "/dev/shm"), doctor("-d", "/dev/shm", "--strict")
     last = re.fullmatch(r"\d+ checks: \d+ ok, [1-9]\d* to look at, (\d+) wrong\.", easy.stdout.splitlines()[-1])
     assert last, easy.stdout
-    # Something may be wrong with this machine.
+    # The machine may have other problems.
     assert (easy.returncode, strict.returncode) == (int(last[1] != "0"), 1)
 
 

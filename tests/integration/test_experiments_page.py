@@ -42,7 +42,7 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page that the command wrote."""
+    """Return a page written by the command."""
     root = tmp_path_factory.mktemp("sweep")
     grid, results = make_grid(GRID, root), SweepResults(root / "sweep")
     with results.open_for_writing(grid, {"numpy": "2"}):

@@ -28,7 +28,7 @@ DARK = "--blink-settings=preferredColorScheme=0"
 FIGURES = ("edges", "members", "roots", "adrift", "detached", "deepest", "subscribers", "alive", "down")
 HOSTILE = "</script><img src=x onerror=complain(1)><b id=pwned>"
 
-# Virtual time does not wait for frames, which come when the machine has drawn the one before.
+# Virtual time does not wait for frames, which arrive when the machine has drawn the previous one.
 FRAMES = "<head><script>requestAnimationFrame = (call) => setTimeout(call, 16);</script>"
 PROBE = """<script>(async () => {
   const wait = (ms = 100) => new Promise((done) => setTimeout(done, ms));
@@ -71,7 +71,7 @@ def recording() -> Recording:
 
 @pytest.fixture
 def browse(browser: Browser, tmp_path: Path, recording: Recording) -> Browse:
-    """Open the page in Chromium, run a script in it, and return what that returns."""
+    """Open the page in Chromium, run a script in it, and return its value."""
 
     def browsed(
         probe: str, *options: str, fragment: str = "", narrow: bool = False, shown: Recording = recording
@@ -82,14 +82,14 @@ def browse(browser: Browser, tmp_path: Path, recording: Recording) -> Browse:
         text = out.getvalue().replace("<head>", FRAMES, 1)
         file.write_text(text.replace("</body>", PROBE.replace("PROBE", probe)), "ascii")
         if narrow:
-            # A window is never as narrow; a frame is.
+            # A window is never as narrow, but a frame is.
             frame = tmp_path / "frame.html"
             frame.write_text(NARROW.replace("PAGE", file.as_uri() + fragment), "ascii")
             file, fragment = frame, ""
         size = () if any(option.startswith("--window-size") for option in options) else ("--window-size=1280,900",)
         command = browser("--enable-logging=stderr", "--dump-dom", *size, *options, file.as_uri() + fragment)
         ran = subprocess.run(command, capture_output=True, timeout=120, text=True, check=True)
-        # The policy of the page says aloud what it stops, and so does the browser.
+        # The content policy and the browser report what they block.
         assert "CONSOLE" not in ran.stderr, ran.stderr
         errors = re.search(r'<ul id="errors".*?</ul>', ran.stdout, re.DOTALL)
         assert errors is None, errors[0]
@@ -117,7 +117,7 @@ def expected(now: TreeState) -> dict[str, str]:
 
 
 def odd() -> Recording:
-    """A cycle, a parent that is no member, one that is dead, nodes that come back with what they had and without."""
+    """Return a recording with a cycle, a non-member parent, a dead parent, and restarts with and without state."""
     key = bytes(20).hex()
     tree: list[tuple[str, int, dict[str, Any]]] = [
         ("subscribed", 4, {}),

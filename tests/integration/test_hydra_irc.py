@@ -1,4 +1,4 @@
-"""The active connection and links over IRC, on real servers of three kinds."""
+"""Active connection and IRC links on real servers of three kinds."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from fyrehose_twisted.hydra.wire.lines import server_error_text
 
 reactor: Any = installed_reactor
 DEADLINE = 120.0
-"""Seconds after which an event that never comes fails a test. Nothing waits that long unless it is broken."""
+"""Seconds after which an awaited event fails a test; reached only on failure."""
 
 KINDS = [
     "ngircd",
-    # Registration takes this one a second.
+    # Registration takes a second on this server.
     pytest.param("inspircd", marks=pytest.mark.soak(seconds=60)),
     pytest.param("ircd-hybrid", marks=pytest.mark.soak(seconds=60)),
 ]
 MAX_PING = 600.0
-"""Of links. No test waits for it: its clock is moved on."""
+"""Timeout of links; tests advance the clock instead of waiting."""
 NO_LINE_END = bytes(value for value in range(1, 256) if value not in b"\r\n")
 
 
 async def until(condition: Callable[[], object], why: Callable[[], object] = str) -> None:
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     done: Deferred[None] = Deferred()
 
     def look() -> None:
@@ -60,7 +60,7 @@ async def until(condition: Callable[[], object], why: Callable[[], object] = str
 
 
 class Active:
-    """An active connection, and all that it told."""
+    """Active connection and its recorded events."""
 
     def __init__(self, *servers: str, nick: str = "bot", channels: str = "#c", **more: Any) -> None:
         self.told: list[tuple[str, Any]] = []
@@ -103,7 +103,7 @@ class Active:
 
 @pytest.fixture
 def active() -> Iterator[Callable[..., Active]]:
-    """Open an active connection."""
+    """Return a function that opens an active connection."""
     actives: list[Active] = []
 
     def made(*servers: str, **more: Any) -> Active:
@@ -131,7 +131,7 @@ async def test_irc_lines_are_relayed_verbatim_both_ways(
     await deferToThread(stranger.wait_for, rb"^:" + prefix.replace(b".", rb"\.") + rb" JOIN :?#c$")
     assert await bot.has_lines(b" JOIN ") == stranger.matching(rb"^:bot!.* JOIN ")
 
-    # No more at once than what ircd-hybrid takes of one client: 8,000 bytes.
+    # Not more at once than ircd-hybrid accepts from one client: 8,000 bytes.
     said = [b"PRIVMSG #c :%d %b." % (number, NO_LINE_END) for number in range(200)]
     for start in range(0, len(said), 20):
         for line in said[start : start + 20]:
@@ -145,7 +145,7 @@ async def test_irc_lines_are_relayed_verbatim_both_ways(
         await bot.has_lines(b" PRIVMSG #c :", start + 20)
     heard = await bot.has_lines(b" PRIVMSG #c :", len(said))
     assert [line.partition(b" ")[2] for line in heard] == said
-    assert len(bot.batches) < len(said) / 2  # What comes together is handed on together.
+    assert len(bot.batches) < len(said) / 2  # Lines received together are delivered together.
 
     stranger.say("TOPIC #c :t", "MODE #c +m", "NOTICE bot :private", "PRIVMSG bot :\x01VERSION\x01", "QUIT :gone")
     assert (await bot.has_lines(b" QUIT "))[0].startswith(b":anna!")
@@ -265,7 +265,7 @@ async def test_connection_rejoins_after_a_kick_and_reconnects_after_a_kill(
     oper.say("KICK #c bot :out")
     assert len(await bot.has_lines(b"JOIN", 2)) == 2
     assert len(await bot.has_lines(b"KICK #c bot :out")) == 1
-    bot.connection.say(b"PART #c")  # Which it does not undo.
+    bot.connection.say(b"PART #c")  # The server does not revert it.
     await bot.has_lines(b"PART", 1)
     bot.connection.say(b"JOIN #c")
     await bot.has_lines(b"JOIN", 3)
@@ -354,7 +354,7 @@ async def test_throttling_irc_server_is_not_considered_silent(kind: str, start_i
     node.privilegedStartService()
     node.startService()
     try:
-        # Enough for each of the three to hold it back.
+        # Enough lines to be throttled by each of the three servers.
         outcomes = await gatherResults([node.say(f"PRIVMSG #c :{number}") for number in range(20)])
         assert outcomes == [Outcome.SAID] * 20
         assert node.counters["irc_silent"] == 0
@@ -405,7 +405,7 @@ async def linked(ircd: Any, clock: Any = reactor, **more: Any) -> tuple[Any, Any
 
 
 async def is_off_irc(stranger: Any, nick: str) -> None:
-    """Wait until the server has let a nick go."""
+    """Wait until the server has released a nick."""
 
     def is_off() -> bool:
         stranger.say(f"ISON {nick}")
@@ -436,7 +436,7 @@ async def test_irc_link_delivers_all_data(kind: str, secret: bytes | None, start
     for mine, his in zip(*texts, strict=True):
         ivan.transport.write(mine + b"\n")
         boris.transport.write(his.upper() + b"\n")
-    boris.transport.loseConnection()  # Not before all of it has gone.
+    boris.transport.loseConnection()  # Only after all data was sent.
     await ivan.is_lost()
     assert ivan.lines == [his.upper() for his in texts[1]]
     await boris.is_lost()
@@ -458,10 +458,12 @@ async def test_irc_link_ends_when_its_peer_is_gone(
     oper.say("OPER root secret")
     await deferToThread(oper.wait_for, b" 381 ")
     ivan, boris = await linked(ircd, clock)
-    oper.say("NOTICE ivan :H1 0 1/1 YQ", "NOTICE ivan :H1 OVER x y", "PRIVMSG ivan :H1 0 1/1 YQ")  # Whoever that is.
+    oper.say(
+        "NOTICE ivan :H1 0 1/1 YQ", "NOTICE ivan :H1 OVER x y", "PRIVMSG ivan :H1 0 1/1 YQ"
+    )  # A message of any user.
     oper.say("KILL boris :enough")
     assert "enough" in str(await boris.is_lost())
-    clock.skip(MAX_PING)  # It looks whether the other is there.
+    clock.skip(MAX_PING)  # It checks whether the other end is present.
     assert "no longer on IRC" in str(await ivan.is_lost())
     assert ivan.data == b""
 
@@ -469,7 +471,7 @@ async def test_irc_link_ends_when_its_peer_is_gone(
     boris.transport.abortConnection()
     await boris.is_lost()
     await is_off_irc(oper, "boris")
-    clock.skip(MAX_PING)  # The goodbye goes under where the server sees the abort before it has read that.
+    clock.skip(MAX_PING)  # The QUIT is lost if the server sees the abort before it has read it.
     reason = str(await ivan.is_lost())
     assert "cleanly: closed" in reason or "not on IRC" in reason
 

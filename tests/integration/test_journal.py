@@ -1,4 +1,4 @@
-"""Durable journals as an operator has them: real processes, real sockets, real files."""
+"""Durable journals in real processes, with real sockets and files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fyrehose_twisted.record import Record
 
 KILLS = 4
 SEEDS = [1, pytest.param(None, marks=pytest.mark.soak)]
-"""The soak has another one each time."""
+"""A soak uses a new seed each time."""
 DEADLINE = 120.0
 SECRET = b"a secret that is long enough"
 
@@ -39,8 +39,9 @@ class PatientJournalProtocol(JournalProtocol):
     def __init__(self, config, **more):
         super().__init__(replace(config, repair=RepairConfig(attempts=200)), **more)
 """
-"""Who answers is drawn by lot, also among clients that hold nothing and those that were killed a moment ago: with the
-attempts of the default, what one other journal holds is given up now and then."""
+"""Repairs are requested from random clients, including those that hold nothing or were just killed: with the default
+number of attempts, a message held by one journal only is sometimes given up.
+"""
 
 Check = Callable[[Any], str]
 
@@ -50,28 +51,28 @@ def records_of(reader: Any, last: int) -> list[Record]:
 
 
 def random_of(seed: int | None) -> Random:
-    """Return what decides, and say how to have the same again."""
+    """Return the random generator of a test and print its seed."""
     chosen = int.from_bytes(os.urandom(4), "big") if seed is None else seed
     print(f"seed {chosen}")
     return Random(chosen)
 
 
 def nothing_is_damaged(path: Path) -> None:
-    """What `fyrehose journal check` looks at, without a process of its own."""
+    """Check a journal like `fyrehose journal check`, within this process."""
     checked = looked_through(LocalDirectory(path))
     assert checked.damaged == 0, checked.findings
 
 
 @pytest.fixture
 def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
-    """Options of a journal that gives nothing up before it has asked everybody, whatever the lot falls on."""
+    """Return options of a journal that gives no message up before it has asked every client."""
     (tmp_path / "patient.py").write_text(PATIENT)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return "--protocol", "patient.PatientJournalProtocol"
 
 
 def caught_up(backbone: Any, *journals: Any) -> int:
-    """Wait until the journals have all that the backbone gave a number; return the last one."""
+    """Wait until the journals have all messages of the backbone; return the last number."""
     last: int = backbone.sequence
     for journal in journals:
         journal.wait_for(last)
@@ -117,7 +118,7 @@ def test_messages_seen_by_readers_survive_repeated_kills_of_a_journal(
     backbone.wait_for_clients(2)
     publishing = load(backbone)
     for number in range(KILLS):
-        # One after the other, so that what one of them misses is with the other.
+        # In sequence, so that the other journal has what one misses.
         journal = journals[number % 2]
         journal.wait_for(journal.bounds().next + rng.randint(1, 500))
         seen = journal.bounds()
@@ -153,7 +154,7 @@ def test_sigterm_under_load_leaves_no_partial_record(
     for _ in range(3):
         stopped.wait_for(stopped.bounds().next + 200)
         stopped.stop()
-        # What was missed while it did not run may be missing still, but nothing is left for the next start to mend.
+        # Messages missed while it was stopped may be missing still, but the next start has nothing to repair.
         assert "the next start" not in check(stopped)
         held = stopped.bounds().next - 1
         stopped.start()
@@ -164,13 +165,13 @@ def test_sigterm_under_load_leaves_no_partial_record(
     for journal in (stopped, other):
         journal.stop()
         check(journal)
-    assert other.bounds().next == last + 1  # or for the end.
+    assert other.bounds().next == last + 1  # or for the end of the process.
     assert stopped.digest() == other.digest()
     publishing.check(stopped.lines())
 
 
 def size_of(path: Path) -> int:
-    """Bytes of all files; one that is gone meanwhile counts for nothing."""
+    """Return the size of all files; a file removed meanwhile counts as 0."""
     total = 0
     for entry in os.scandir(path):
         try:
@@ -208,7 +209,7 @@ def test_retention_under_load_keeps_the_newest_records(
             numbers = [number for block in blocks for number in block.positions.tolist()]
             assert numbers == list(range(bounds.first, bounds.next))
     publishing.finish()
-    # What comes in the second between two looks at it is there for a moment.
+    # Messages that arrive between two checks, a second apart, exceed the limit briefly.
     assert largest < 2 * limit, largest
     last = caught_up(backbone, journal)
     journal.program.wait_for(r"dropped its oldest records: [0-9,]+ bytes")
@@ -271,7 +272,7 @@ def test_garbage_at_every_port_does_not_disturb_a_journal(
     port = int(journal.program.wait_for(r"--serve: listening on [0-9.]+:(\d+)")[1])
     backbone.wait_for_clients(2)
     publishing = load(backbone)
-    # Without a secret, a stranger may repair what is missing: only what is not can be told from a forgery.
+    # Without a secret, other hosts may supply missing messages, so only present ones can be told from forgeries.
     journal.wait_for(500)
     far = 1_000_000_000
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bad:
@@ -282,7 +283,7 @@ def test_garbage_at_every_port_does_not_disturb_a_journal(
     for _ in range(20):
         with socket.create_connection(("127.0.0.1", port), DEADLINE) as bad, suppress(ConnectionError):
             bad.sendall(rng.randbytes(rng.randint(1, 5_000)))
-            with suppress(OSError):  # It may have hung up before.
+            with suppress(OSError):  # The server may have closed before.
                 bad.shutdown(socket.SHUT_WR)
             while bad.recv(65_536):
                 pass
@@ -308,7 +309,7 @@ def test_a_journal_in_use_is_refused_in_one_line(
     assert second.finish() == 1
     assert second.out == f"fyrehose-journal: {journal.path} is in use by another process that writes to it\n"
     assert journal.program.process.poll() is None
-    # What reads needs no lock, and a port that is taken is said once.
+    # Readers need no lock, and a port in use is reported once.
     taken = launch_journal("-b", backbone.text, "-d", "another", "--port", journal.port)
     assert taken.finish() == 1
     assert taken.out.count("stopping: ") == 1

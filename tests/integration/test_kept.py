@@ -1,4 +1,4 @@
-"""Messages that a publisher knows to be on the disks of journals."""
+"""Messages acknowledged once they are durable in a number of journals."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ GARBAGE = (
 
 
 def send_garbage(port: int) -> None:
-    """Send what is no packet, from several addresses: each gets one line a minute and reason."""
+    """Send malformed packets from several addresses; each is logged once per minute and reason."""
     for number in range(2, 10):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             sender.bind((f"127.0.0.{number}", 0))
@@ -39,7 +39,7 @@ def send_garbage(port: int) -> None:
 
 
 def objects(text: str) -> list[dict[str, Any]]:
-    """Return what the lines say: all of them are objects."""
+    """Parse the lines, all of which are JSON objects."""
     read = [json.loads(line) for line in text.splitlines()]
     assert all({"time", "level", "namespace", "message"} <= one.keys() for one in read)
     return read
@@ -93,7 +93,7 @@ def test_daemon_writes_and_rotates_its_json_log_file(tmp_path: Path) -> None:
         end, never = monotonic() + DEADLINE, threading.Event()
         while True:
             text = ""
-            with suppress(FileNotFoundError):  # While it is rotated, there is none.
+            with suppress(FileNotFoundError):  # There is no file during its rotation.
                 text = log.read_text()
             if re.search(pattern, text):
                 return text
@@ -105,7 +105,9 @@ def test_daemon_writes_and_rotates_its_json_log_file(tmp_path: Path) -> None:
     command = (twistd, f"--pidfile={pid}", f"--logfile={log}", LOGGER, "fyrehose-backbone", "--port=0")
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    daemon = os.pidfd_open(int(pid.read_text()))  # It is no child of this process, which is told nothing of its end.
+    daemon = os.pidfd_open(
+        int(pid.read_text())
+    )  # It is no child of this process, so its exit is detected through a descriptor.
     try:
         wait_for("listening on")
         signal.pidfd_send_signal(daemon, signal.SIGUSR1)

@@ -1,4 +1,4 @@
-"""Counters of services as Prometheus gets them: real processes, real sockets."""
+"""Metrics of real services as Prometheus scrapes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Client = Callable[..., Any]
 
 @pytest.fixture
 def start_client(start: Any, tmp_path: Path) -> Client:
-    """Start ``twistd fyrehose-client``, and do not wait."""
+    """Start ``twistd fyrehose-client`` without waiting."""
 
     def started(backbone: Any, *options: object) -> Any:
         return start(
@@ -34,7 +34,7 @@ def start_client(start: Any, tmp_path: Path) -> Client:
 
 
 def told_by(program: Any) -> dict[str, float]:
-    """Return what the service tells, by name and labels."""
+    """Return the metrics of a service, by name and labels."""
     with urlopen(program.wait_for(r"metrics at (http://127\.0\.0\.1:\d+/metrics)")[1], timeout=DEADLINE) as page:
         lines = page.read().decode().splitlines()
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}

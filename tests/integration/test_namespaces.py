@@ -1,4 +1,4 @@
-"""Services in network namespaces, between which real packets get lost."""
+"""Services in network namespaces connected by links that lose real packets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COUNT = 20_000
 
 
 class Star:
-    """Namespaces around one in the middle, which passes packets on. Into each of the others some get lost."""
+    """Network namespaces around a router that forwards packets with loss."""
 
     def __init__(self, start: Any, count: int) -> None:
         self._start = start

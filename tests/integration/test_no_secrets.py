@@ -1,4 +1,4 @@
-"""Secrets stay where they are: not in logs, options, environments, metrics, answers, states or journals."""
+"""Confidentiality of secrets: none in logs, options, environments, metrics, responses, states or journals."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PLUGINS = import_module("twisted.plugins.fyrehose_twisted_plugins")
 MAKERS = {maker.tapname: maker for maker in vars(PLUGINS).values() if isinstance(maker, ServiceMaker)}
 
 DEADLINE = 120.0
-"""Seconds after which an event that never comes fails a test. Nothing waits that long unless it is broken."""
+"""Seconds after which an awaited event fails a test; reached only on failure."""
 JSON_LOG = "--logger=fyrehose_twisted.process.logs.json_lines"
 
 
 class Secret:
-    """A secret in a file, and all the ways in which it could show."""
+    """A secret in a file, and all encodings in which it could appear."""
 
     def __init__(self, path: Path, name: str = "") -> None:
         self.text = f"hush-{secrets.token_hex(16)}"
@@ -41,14 +41,14 @@ class Secret:
 
 
 def seen(program: Any) -> bytes:
-    """Return what anybody can see of a process, and what it said."""
+    """Return what other users can see of a process, and its output."""
     process = Path(f"/proc/{program.process.pid}")
     files = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
     return files + program.out.encode() + program.err.encode()
 
 
 def written(path: Path, *but: Path) -> bytes:
-    """Return all that was written below ``path``."""
+    """Return the contents of all files below ``path``."""
     return b"".join(one.read_bytes() for one in path.rglob("*") if one.is_file() and one not in but)
 
 

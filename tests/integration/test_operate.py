@@ -1,4 +1,4 @@
-"""Services under a supervisor: limits that are read anew, and sockets that outlive the process."""
+"""Services under a supervisor: reloaded limits, and sockets that outlive the process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ os.execv(command[0], command)
 
 
 def passed(descriptor: int, name: str) -> tuple[list[str], dict[str, Any]]:
-    """Return what starts a program as systemd does: with a socket as descriptor 3."""
+    """Return a command that starts a program like systemd, with a socket as descriptor 3."""
     words = [sys.executable, "-c", AS_SYSTEMD, str(descriptor), name]
     return words, {"pass_fds": (descriptor,)}
 
@@ -68,7 +68,7 @@ def test_messages_pushed_during_a_restart_with_a_passed_socket_are_not_lost(
             return program
 
         def numbered(data: bytes) -> int:
-            """Publish, and return the number that came back."""
+            """Publish and return the sequence number."""
             client = peer(bound.getsockname())
             client.keepalive()
             client.publish(data)

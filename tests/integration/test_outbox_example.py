@@ -1,4 +1,4 @@
-"""`examples/outbox.py` publishes each row of a table once."""
+"""Exactly-once publishing of table rows by `examples/outbox.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes of a cluster that are processes of their own: what is acknowledged stays, in one order, whatever happens."""
+"""Parcels node processes: acknowledged events survive, in one order, all faults."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ import pytest
 
 NAMES = "east", "north", "west"
 DEADLINE = 120.0
-"""Seconds after which an event that never comes fails a test. Nothing waits that long unless it is broken."""
+"""Seconds after which an awaited event fails a test; reached only on failure."""
 
 
 def lines(first: int, last: int) -> bytes:
-    """Events to publish, one a line."""
+    """Return events to publish, one per line."""
     return b"".join(b"%d\n" % number for number in range(first, last + 1))
 
 
 def urls(nodes: Any) -> list[object]:
-    """Options that name nodes for commands that speak HTTP."""
+    """Return options that name nodes for HTTP commands."""
     return [part for node in nodes for part in ("--http", node.url)]
 
 
 def publish(start: Any, node: Any, data: bytes, *options: object) -> list[int]:
-    """Publish lines over TCP; return their numbers."""
+    """Publish lines over TCP; return their sequence numbers."""
     publisher = start("fyrehose", "parcels", "publish", "--node", node.address, "--numbers", *options)
     assert publisher.finish(data) == 0, publisher
     return [int(line) for line in publisher.out.splitlines()]
@@ -91,7 +91,7 @@ def test_minority_acknowledges_nothing_until_the_operator_reforms_the_cluster(st
     assert "1 of 1 event not ordered" in publisher.err
     assert "line 1: no-quorum: no number within 10 s" in publisher.err
 
-    # Both come back with nothing: they cannot know whether more than one node had what was acknowledged.
+    # Both return without state, so they cannot know whether other nodes had acknowledged events.
     one.start()
     other.start()
     state = survivor.wait_for(lambda state: {node["name"] for node in state["neighbours"]} >= {one.name, other.name})
@@ -115,7 +115,7 @@ def test_minority_acknowledges_nothing_until_the_operator_reforms_the_cluster(st
     done = start(*command, "default", "--yes")
     assert done.finish() == 0, done
     assert done.out == f"node {survivor.name} continues alone after event 50, mode Wrk\n"
-    # Those that heard of the old cluster want nothing to do with the new one before they have forgotten it.
+    # Members of the old cluster do not join the new one before they lose their state.
     for node in (one, other):
         node.kill()
         node.start()
@@ -136,13 +136,13 @@ def test_suspended_leader_catches_up(start: Any, start_cluster: Any) -> None:
     leader = cluster.leader
     one, other = cluster.followers
     assert publish(start, leader, lines(1, 20)) == list(range(1, 21))
-    # In between, a client has asked it for something that it cannot know to be decided elsewhere by now.
+    # Meanwhile a client requests something that requires a quorum to decide.
     leader.program.signal(signal.SIGSTOP)
     late = start("fyrehose", "parcels", "publish", "-n", leader.address, "-n", one.address, "--numbers")
     assert late.finish(b"late\n") == 0, late
     assert publish(start, other, lines(22, 40)) == list(range(22, 41))
     for node in (one, other):
-        # It is missed, and no longer counted on.
+        # The other members consider it dead.
         node.wait_for(lambda state: leader.name not in {one["name"] for one in state["neighbours"]})
     leader.program.signal(signal.SIGCONT)
     cluster.wait_to_work()
@@ -207,7 +207,7 @@ def test_nodes_and_publishers_without_the_secret_are_refused(
     strangers = [make_nodes(name, options=to_east)[name].start() for name in ("wrong", "none")]
     for stranger in strangers:
         stranger.program.wait_for("refuses this node: it does not know the secret of this cluster")
-    # The name of a node that is there, from another address and with the secret.
+    # The name of a member, from another address and with the secret.
     impostor = make_nodes("north", options=to_east)["north"].start()
     impostor.program.wait_for("refuses this node: .*north")
     for wrong in (["--secret-file", tmp_path / "wrong"], []):
@@ -227,7 +227,7 @@ def test_nodes_and_publishers_without_the_secret_are_refused(
 
 @pytest.fixture
 def certificates(tmp_path: Path) -> Path:
-    """A directory with a certificate for 127.0.0.1, which signs itself, and its key."""
+    """Return a directory with a self-signed certificate for 127.0.0.1 and its key."""
     from datetime import UTC, datetime, timedelta
     from ipaddress import ip_address
 
@@ -277,7 +277,7 @@ def test_nodes_communicate_and_serve_http_over_tls(start: Any, make_nodes: Any, 
     assert publish(start, nodes["north"], b"1\n", "--dial", dial) == [1]
     assert nodes["north"].publish(b"2") == 2
     assert [data for _, _, data in nodes.events(1, 2)] == ["1", "2"]
-    # Who does not speak TLS, or trusts somebody else, has not said a word.
+    # A peer without TLS, or with another trust root, exchanges no message.
     for options_of in ([], ["--dial", "tls:{host}:{port}"]):
         publisher = start("fyrehose", "parcels", "publish", "-n", nodes["east"].address, "--timeout", 1, *options_of)
         assert publisher.finish(b"x\n") == 1, publisher
@@ -301,7 +301,7 @@ def test_follow_ends_with_a_closed_output_and_waits_for_a_slow_one(start: Any, s
     reading, writing = os.pipe()
     follower = start("fyrehose", "parcels", "follow", *urls([node]), "--from", 1, "--count", 400, stdout=writing)
     os.close(writing)
-    patience = threading.Timer(DEADLINE, follower.process.kill)  # Or this would wait for ever for what never comes.
+    patience = threading.Timer(DEADLINE, follower.process.kill)  # Otherwise this would wait forever.
     patience.start()
     with open(reading, "rb") as pipe:
         found = pipe.read()

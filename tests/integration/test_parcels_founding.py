@@ -1,4 +1,4 @@
-"""A cluster that was wiped and founded again is another one, and its followers are told, in processes of their own."""
+"""Followers of node processes whose cluster was wiped and bootstrapped again."""
 
 from __future__ import annotations
 

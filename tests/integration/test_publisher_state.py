@@ -1,4 +1,4 @@
-"""`fyrehose pub --publisher-state FILE` publishes each line once for all readers, however often it is killed."""
+"""Exactly-once publishing by `fyrehose pub --publisher-state FILE` across kills."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_repeatedly_killed_pub_with_state_publishes_each_line_once(
         publisher.process.wait(60)
     rest = start(*command, file)
     assert rest.finish() == 0
-    state.write_bytes(early)  # As a power failure may leave it.
+    state.write_bytes(early)  # As after a power failure.
     file.write_bytes(lines_of(20_010) + b"not yet a li")
     grown = start(*command, file)
     assert grown.finish() == 0

@@ -72,7 +72,7 @@ def write_tables(verify: Path, run: Path) -> None:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page that the command wrote."""
+    """Return a page written by the command."""
     root = tmp_path_factory.mktemp("report")
     write_tables(root / "verify", root / "run")
     out = root / "report.html"

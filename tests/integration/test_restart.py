@@ -1,4 +1,4 @@
-"""The backbone dies or stops, and comes back."""
+"""Kills, stops and restarts of the backbone."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ RAW = replace(FAST, raw=True)
 
 
 class Log(SubscriberProtocol):
-    """Keeps what it receives.
+    """Subscriber that records messages.
 
-    :ivar ended: fires once it has received the last message, ``the end``.
+    :ivar ended: fires at the last message, ``the end``.
     """
 
     def __init__(self, config: ClientConfig) -> None:
@@ -85,9 +85,9 @@ async def test_stream_continues_after_a_kill_of_the_backbone(
 
     assert sorted(acknowledged.values()) == sorted(b"%d" % number for number in range(2_000))
     check_told(list(acknowledged.items()), raw.messages, log.messages)
-    # It was killed between two DELIVERs of a message, perhaps, so that its publisher alone did not get its own.
+    # The kill may have come between two DELIVERs of a message, so that only its publisher missed its own.
     assert dict(log.messages).items() >= acknowledged.items()
-    # What was given in the batch in hand and never sent is a hole, and reported as one.
+    # Numbers reserved and never sent are a gap, and are reported as one.
     holes = {number for first, last in log.lost for number in range(first, last + 1)}
     assert holes.isdisjoint(acknowledged)
     assert "the next number is 1\n" not in again.program.out
@@ -146,7 +146,7 @@ def test_restarted_backbone_delivers_to_its_former_clients_at_once(
         backbone.kill()
     else:
         backbone.stop()
-    # It would wait for a minute, did it not know them; and none of them says that it is still there.
+    # It would wait for a minute if it did not know them, and none of them sends a KEEPALIVE.
     again = start_backbone(port=backbone.address[1], settle=60)
     again.program.wait_for("the next number is 2\n")
     publisher.publish(b"after")
@@ -187,7 +187,7 @@ async def test_backbone_without_its_state_file_stops_when_a_client_holds_message
     (tmp_path / "fyrehose-default.state").unlink()
     again = launch("--port", backbone.address[1])
     leaving_port: Any = publisher.transport
-    # In a thread, for the publisher has to answer meanwhile.
+    # In a thread, because the publisher has to answer meanwhile.
     assert await deferToThread(again.finish) == 1
     ended = again.wait_for(r"stopping: (client [0-9.:]+ holds message 1 .*)")
     assert ended[1] == (

@@ -1,4 +1,4 @@
-"""Who is served, and that the secret stays one."""
+"""Admission of clients by secret, network and limits."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_clients_outside_the_allowed_networks_are_refused(start_backbone: 
 async def test_single_sender_does_not_fill_the_client_table(start_backbone: Any, peer: Any) -> None:
     backbone = start_backbone("--metrics", "tcp:0")
     greedy, next_client, elsewhere = peer(backbone), peer(backbone), peer(backbone, "127.0.0.2")
-    for port in range(1, 1_101):  # Which no backbone here has.
+    for port in range(1, 1_101):  # Ports without a backbone.
         greedy.refused(address=("0.0.0.0", port))
     for one in (next_client, elsewhere):
         one.keepalive()
@@ -138,7 +138,7 @@ async def test_number_of_clients_is_limited_but_publishing_is_not(start_backbone
     third.publish(b"1")
     assert first.delivered(1) == second.delivered(1) == [(1, b"1")]
     first.keepalive()
-    second.keepalive()  # However long all that has taken, nobody is forgotten.
+    second.keepalive()  # No client expires, however long the test took.
     metrics = await backbone.metrics()
     assert metrics["fyrehose_backbone_clients"] == 2
     assert await backbone.dropped() == {"table_full": 1}

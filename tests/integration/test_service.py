@@ -1,4 +1,4 @@
-"""What an operator sees of the services: starting, refusing to start, stopping."""
+"""Start, refused start and stop of the services."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ async def test_metrics_listen_on_loopback_only(backbone: Any) -> None:
 
 
 def wait_for_end_of(running: int) -> None:
-    """Wait for the end of a process that is no child of ours: its descriptor becomes readable."""
+    """Wait for the exit of a process that is no child of this one: its descriptor becomes readable."""
     ended = select.poll()
     ended.register(running, select.POLLIN)
     assert ended.poll(120_000)
@@ -232,7 +232,7 @@ def test_daemon_writes_its_pid_file_and_stops_on_sigterm(start: Any, tmp_path: P
     pid = int((tmp_path / "its.pid").read_text())
     running = os.pidfd_open(pid)
     try:
-        # It is bound before the parent ends, so this is answered.
+        # It is bound before the parent exits, so this is answered.
         client = peer(("127.0.0.1", port))
         client.keepalive()
         client.publish(b"data")
@@ -254,7 +254,7 @@ def test_daemon_writes_its_pid_file_and_stops_on_sigterm(start: Any, tmp_path: P
 
 def test_daemon_starts_with_closed_standard_descriptors(start: Any, tmp_path: Path, peer: Any, free_port: Any) -> None:
     port = free_port()
-    # Where standard input, output and error are closed, what is opened next would get their numbers.
+    # If standard input, output and error are closed, the next opened files get their numbers.
     script = 'exec "$@" <&- >&- 2>&-'
     words = (
         "sh",

@@ -1,4 +1,4 @@
-"""What Spark's workers publish with, against the programs that people run."""
+"""Blocking publisher of Spark's workers, against real services."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_blocking_publisher_delivers_each_message_once_in_order(backbone: Any, s
         publisher.flush()
         assert publisher.published == 5_000
         assert publisher.sequence_range[0] == 1
-    # A task that runs again publishes the same; what the subscriber sees next is what comes after it.
+    # A repeated task publishes the same messages; the subscriber next receives later ones.
     with BlockingPublisher(backbone.text) as publisher:
         publisher.publish(wrap_by_position(b"test", 0, lines(5_000)))
         publisher.publish(wrap_by_position(b"test", 1, [b"the end"]))
@@ -76,7 +76,7 @@ def test_blocking_publisher_fails_when_the_backbone_stays_dead(
     backbone, killed = start_backbone(), float("inf")
 
     def hurried() -> float:
-        """Return what time it is: once the backbone is gone, ten minutes are over in a second."""
+        """Return the time, which runs 600 times as fast once the backbone was killed."""
         now = time()
         return now + 600.0 * max(0.0, now - killed)
 

@@ -1,4 +1,4 @@
-"""`fyrehose sub --state FILE` goes on where it was, however it ended."""
+"""Resumption of `fyrehose sub --state FILE`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fyrehose_twisted.fyrehose.wire.envelope import wrap
 
 @pytest.fixture
 def keeper(start: Any, backbone: Any) -> Any:
-    """A subscriber that has all messages for those who come late."""
+    """Return a subscriber that holds all messages for late subscribers."""
     keeper = start("fyrehose", "sub", "-b", backbone.text)
     backbone.wait_for_clients(1)
     return keeper
@@ -26,7 +26,7 @@ def publish(start: Any, backbone: Any, first: int, last: int) -> None:
 
 
 def publish_on(start: Any, backbone: Any, path: Path, first: int, last: int) -> Any:
-    """Publish as :func:`publish` does, and do not wait for it."""
+    """Publish as :func:`publish` does, without waiting."""
     path.write_bytes(b"".join(b"line %d\n" % number for number in range(first, last + 1)))
     return start("fyrehose", "pub", "-b", backbone.text, path)
 

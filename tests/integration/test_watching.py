@@ -1,4 +1,4 @@
-"""Scrapes of services that misbehave, over real sockets."""
+"""Scrapes of misbehaving services over real sockets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GOOD = HEAD + b"Content-Length: 13\r\n\r\nfyrehose_a 1\n"
 
 
 class Misbehaving(Protocol):
-    """Connection of a server that does what its factory says."""
+    """Server connection that behaves as its factory says."""
 
     factory: Any
 
@@ -47,12 +47,12 @@ class Misbehaving(Protocol):
 
 
 class Server(Factory):
-    """A server of metrics.
+    """Metrics server.
 
     :ivar at_once: called with a new connection.
-    :ivar asked: called with a connection on which a request came.
-    :ivar asked_of: the same for requests of one path, which are not counted.
-    :ivar requests: how many came.
+    :ivar asked: called with a connection that received a request.
+    :ivar asked_of: the same for one path, whose requests are not counted.
+    :ivar requests: number of requests.
     """
 
     protocol = Misbehaving
@@ -81,7 +81,7 @@ class Server(Factory):
 
 
 class Watching:
-    """A watcher of one server. Only the test lets time pass for it."""
+    """A watcher of one server on a manual clock."""
 
     def __init__(self, clock: Any) -> None:
         from twisted.internet import reactor
@@ -106,7 +106,7 @@ class Watching:
             await deferLater(self.reactor, 0)
 
     async def scrape(self, *, late: bool = False) -> ServiceScrape:
-        """Let the next scrape take place, with its timeout if it is to be ``late``."""
+        """Run the next scrape, until its timeout if it is to be ``late``."""
         before, requests = self.seen.at, self.server.requests
         self.clock.skip(self.config.scrape_interval)
         if late:
@@ -171,7 +171,7 @@ async def test_misbehaving_target_is_down_after_three_scrapes_until_it_answers_a
             seen = await watching.scrape(late=LATE in why)
             assert (seen.missed, seen.up) == (missed, missed < MAX_MISSED)
             assert why in seen.why
-            # The last figures that there were, with their age.
+            # The last figures, with their age.
             assert (seen.heard_at, seen.metrics) == (heard_at, {"fyrehose_a": [({}, 1.0)]})
         watching.server.behave()
         await watching.until(lambda: not watching.server.connections)
@@ -179,7 +179,7 @@ async def test_misbehaving_target_is_down_after_three_scrapes_until_it_answers_a
     assert (seen.up, seen.missed, seen.why) == (True, 0, "")
     assert seen.heard_at > heard_at
     assert [event for event in logged if "log_failure" in event] == []
-    # One line when it begins and one when it is over.
+    # One log line when it starts and one when it ends.
     assert [event["log_level"].name for event in logged if event.get("log_namespace", "").endswith("PageScraper")] == [
         "warn",
         "info",

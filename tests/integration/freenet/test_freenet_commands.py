@@ -1,4 +1,4 @@
-"""``fyrehose freenet`` beside real nodes: what is published to nobody, and what commands leave behind."""
+"""``fyrehose freenet`` commands on real nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def freenet(start: Any, tmp_path: Path) -> Run:
-    """Run ``fyrehose freenet`` with a node's control, and return the program when it has ended."""
+    """Return a function that runs ``fyrehose freenet`` with a node's control port until it exits."""
 
     def run(node: Any, command: str, *arguments: object, data: bytes = b"") -> Any:
         program = start("fyrehose", "freenet", command, "-c", f"tcp:{node.control}", *arguments, cwd=tmp_path)
@@ -72,7 +72,7 @@ def test_publishing_through_a_node_creates_no_journal_there(network: Callable[..
     assert published.process.returncode == 0, published
     nodes[0].wait_for_packet(int(published.out.split()[-1]))
     assert not (nodes[1].root / "kept" / f"freenet-{KEY.hex()}").exists()
-    # A subscription makes it.
+    # A subscription creates it.
     read = freenet(nodes[1], "subscribe", "--count", 2, "--within", 60, KEY.hex())
     assert (read.process.returncode, read.out) == (0, "one\ntwo\n"), read
     assert (nodes[1].root / "kept" / f"freenet-{KEY.hex()}").exists()

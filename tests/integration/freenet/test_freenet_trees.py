@@ -1,4 +1,4 @@
-"""A tree over fifty processes, and what becomes of it when some are killed."""
+"""Trees over many node processes, of which some are killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY = named_key("news")
 @pytest.mark.extended
 @pytest.mark.parametrize("count", [16, pytest.param(50, marks=pytest.mark.soak(seconds=120))])
 def test_tree_of_node_processes_heals_after_kills(network: Callable[..., Any], count: int) -> None:
-    # With fewer hops, one look in many does not find the root, and there are two trees for a while.
+    # With a smaller HTL, many searches miss the root, and there are two trees for a while.
     nodes = network(count, "--max-htl", 40, chords=(7, 19), subscribers=range(0, count, 5))
     for node in nodes:
         node.start()
@@ -33,7 +33,7 @@ def test_tree_of_node_processes_heals_after_kills(network: Callable[..., Any], c
     publisher = nodes.subscribers()[0]
     publish(publisher, *(f"calm {number}" for number in range(10)))
     nodes.wait_for_packet(published[-1][0])
-    # Whoever has most below it, but the root and who publishes.
+    # The node with the largest subtree, except the root and the publisher.
     mine = publisher.status()["node"]
     inner = max(tree, key=lambda one: (one not in (*roots, mine), len(tree[one]["subscribers"])))
     killed = [nodes.by_id(inner)]
@@ -47,7 +47,7 @@ def test_tree_of_node_processes_heals_after_kills(network: Callable[..., Any], c
     killed.append(root)
     publish(publisher, *(f"without the root {number}" for number in range(10)))
     nodes.wait_for_packet(published[-1][0])
-    # A node that was never a subscriber belongs to the tree while it has something to publish.
+    # A node that never subscribed belongs to the tree while it has packets to publish.
     stranger = next(node for node in nodes if node.number % 5 and node not in killed)
     publish(stranger, "from afar")
     nodes.wait_for_packet(published[-1][0])
@@ -70,7 +70,7 @@ def test_tree_is_rooted_at_the_node_nearest_to_the_key(network: Callable[..., An
     nodes.wait_for_one_tree()
     place = key_location(KEY)
     nearest = min(nodes, key=lambda node: distance(node.number / 8, place))
-    # Another may be the root at first, until it has looked for a better one.
+    # Another node may be the root until it has probed for a better one.
     nearest.wait_for(lambda state: any(stream["is_root"] for stream in state["streams"]))
     nodes.wait_for_one_tree(root=nearest)
 
@@ -132,7 +132,7 @@ def test_only_the_holder_of_the_key_publishes_to_a_signed_stream(
     for node in nodes:
         node.wait_until_settled(key)
     control = f"tcp:{nodes[1].control}"
-    # Behind a packet that there was never one before, so that it does not matter who is there first.
+    # Its number follows a gap, so that the first subscriber does not matter.
     subscribe = "fyrehose", "freenet", "subscribe", "-c", f"tcp:{nodes[2].control}", key.hex(), "--after=-1"
     following = start(*subscribe, "--count", 3)
     published = start("fyrehose", "freenet", "publish", "-c", control, "--key-file", "key", key.hex(), cwd=tmp_path)
@@ -145,7 +145,7 @@ def test_only_the_holder_of_the_key_publishes_to_a_signed_stream(
     refused = fyrehose("publish", "-c", control, "--key-file", "other", key.hex(), "not mine")
     assert "is the key of" in refused.err
     with closing(nodes[0].asking()) as asking:
-        # Signed for another number.
+        # The signature is for another number.
         forged = nodes[0].journal
         answer = asking.ask(ask="publish", key=key.hex(), data="x" * 200, number=numbers[-1] + 1, id=1)
     assert answer["why"] == "bad-signature", forged
@@ -162,7 +162,7 @@ def test_only_the_holder_of_the_key_publishes_to_a_signed_stream(
 @pytest.mark.extended
 def test_invalid_node_options_are_reported_before_the_start(start: Any, free_port: Any, tmp_path: Path) -> None:
     def listen(more: str = "") -> tuple[str, str]:
-        return "--listen", f"tcp:{free_port()}{more}"  # Each tries its port, so it has one of its own.
+        return "--listen", f"tcp:{free_port()}{more}"  # Each node probes its port, so it has one of its own.
 
     (tmp_path / "bad").write_text("{}")
     said = {
@@ -175,7 +175,7 @@ def test_invalid_node_options_are_reported_before_the_start(start: Any, free_por
         ("--coalesce", "never"): "coalesce='never': choose one of queue, reject, parallel",
     }
     command = "twistd", "-n", "--pidfile=", "freenet-node"
-    # They start beside one another.
+    # They start concurrently.
     programs = {options: start(*command, *options, cwd=tmp_path) for options in said}
     for options, program in programs.items():
         assert program.finish() == 1, program
