@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# Tests are in no package.
+# Test modules belong to no package.
 sys.path.append(str(Path(__file__).parent))
 
 from documented.environments import Environments
@@ -19,10 +19,10 @@ from documented.terminal import Terminal, open_terminal, run_page_in
 FreePort = Callable[[], int]
 
 SMOKE = PAGES[0].only("Use it")
-"""The part of README that runs before each commit."""
+"""Part of README that runs before each commit."""
 
 AT_ONCE = 4
-"""Pages that run side by side. They mostly wait."""
+"""Number of pages that run concurrently; they mostly wait."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -45,7 +45,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def environments(tmp_path_factory: pytest.TempPathFactory) -> Environments:
-    """The environments of the pages, each made once."""
+    """Return the environments of the pages, each created once."""
     return Environments(tmp_path_factory.mktemp("environments"))
 
 
@@ -56,7 +56,7 @@ def page_runs(
     free_port: FreePort,
     environments: Environments,
 ) -> dict[str, Future[None]]:
-    """The runs of all selected pages by name, each of which has ended: no other test runs beside them."""
+    """Return the completed runs of all selected pages by name; no other test runs beside them."""
     cases = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     pages = [case["running_page"] for case in cases if "running_page" in case]
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
@@ -68,7 +68,7 @@ def page_runs(
 
 @pytest.fixture
 def shell(tmp_path: Path, free_port: FreePort) -> Iterator[Terminal]:
-    """A shell in an empty directory, without the project."""
+    """Return a shell in an empty directory, without the project."""
     opened = Terminal(tmp_path, free_port)
     yield opened
     opened.close()
@@ -76,7 +76,7 @@ def shell(tmp_path: Path, free_port: FreePort) -> Iterator[Terminal]:
 
 @pytest.fixture
 def terminal(tmp_path: Path, free_port: FreePort, environments: Environments) -> Iterator[Terminal]:
-    """A shell in an empty directory that has what ``pip install .`` installs, and ``examples`` below it."""
+    """Return a shell in an empty directory with the result of ``pip install .``, and ``examples`` below it."""
     opened = open_terminal(tmp_path, free_port, environments)
     yield opened
     opened.close()

@@ -48,7 +48,7 @@ def fills(svg: str) -> dict[str, str]:
 
 
 @each
-def test_map_on_disk_is_up_to_date(maps: Any, drawings: dict[str, str], kind: str) -> None:
+def test_architecture_map_on_disk_is_up_to_date(maps: Any, drawings: dict[str, str], kind: str) -> None:
     path: Path = getattr(maps, kind.upper())
     assert path.read_text(encoding="utf-8") == drawings[kind], "run make docs to redraw it"
 
@@ -59,7 +59,7 @@ def test_architecture_page_shows_the_map(kind: str) -> None:
 
 
 @each
-def test_no_box_leaves_the_drawing(drawings: dict[str, str], kind: str) -> None:
+def test_every_box_is_inside_the_architecture_map(drawings: dict[str, str], kind: str) -> None:
     root = ElementTree.fromstring(drawings[kind])
     _, _, width, height = map(float, root.attrib["viewBox"].split())
     for box in root.iter("{http://www.w3.org/2000/svg}rect"):
@@ -73,13 +73,13 @@ def existing(directory: Path) -> set[str]:
     return {path.stem for path in paths if not path.stem.startswith("_")}
 
 
-def test_layers_are_drawn_in_the_order_of_the_contract(maps: Any, drawings: dict[str, str]) -> None:
+def test_layers_are_drawn_in_the_order_of_the_import_contract(maps: Any, drawings: dict[str, str]) -> None:
     layers = maps.read_contract("packages").layers
     drawn = named(drawings["layers"])
     assert drawn == [name for layer in layers for name in layer if name in drawn]
 
 
-def test_layers_leave_out_modules_that_do_not_exist(maps: Any, tmp_path: Path) -> None:
+def test_layers_omit_missing_modules(maps: Any, tmp_path: Path) -> None:
     (tmp_path / "there.py").touch()
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").touch()
@@ -122,7 +122,7 @@ def test_protocol_map_colours_modules_that_do_io(maps: Any, drawings: dict[str, 
         ("package.ab", "package.a", False),
     ],
 )
-def test_pattern_covers_the_modules_inside_what_it_matches(maps: Any, module: str, pattern: str, pure: bool) -> None:
+def test_module_pattern_covers_submodules_of_its_matches(maps: Any, module: str, pattern: str, pure: bool) -> None:
     assert maps._is_pure(module, [pattern]) is pure
 
 

@@ -24,14 +24,14 @@ PLANTED: dict[str, tuple[dict[Any, Any], tuple[Any, str], tuple[Any, str], Any]]
     "roles": (roles.TRANSITIONS, (Role.VOTER, "led"), (Role.OUTSIDER, "pledged"), Role.GONE),
     "phases": (PHASES, (StreamPhase.RESTARTING, "found"), (StreamPhase.RESTARTING, "torn_down"), StreamPhase.SEARCHING),
 }
-"""By drawing: the transitions of the code, one to leave out, and one to add."""
+"""By drawing: the transition table, one transition to omit and one to add."""
 
 each = pytest.mark.parametrize("kind", PLANTED)
 
 
 @pytest.fixture(scope="module")
 def diagrams() -> Any:
-    """Import ``docs/diagrams.py``, which is in no package."""
+    """Import ``docs/diagrams.py``, which belongs to no package."""
     spec = spec_from_file_location("diagrams", DOCS / "diagrams.py")
     assert spec is not None
     assert spec.loader is not None
@@ -59,12 +59,12 @@ def named(moves: dict[Any, Any]) -> list[tuple[str, str, str]]:
 
 
 @each
-def test_diagram_has_every_transition_exactly_once(diagrams: Any, kind: str) -> None:
+def test_state_diagram_has_every_transition_exactly_once(diagrams: Any, kind: str) -> None:
     assert drawn(draw(diagrams, kind)) == named(PLANTED[kind][0])
 
 
 @each
-def test_diagram_changes_with_the_table(diagrams: Any, kind: str) -> None:
+def test_state_diagram_changes_with_the_transition_table(diagrams: Any, kind: str) -> None:
     original, less, more, target = PLANTED[kind]
     assert less in original
     moves = {key: value for key, value in original.items() if key != less} | {more: target}
@@ -72,13 +72,13 @@ def test_diagram_changes_with_the_table(diagrams: Any, kind: str) -> None:
 
 
 @each
-def test_diagram_names_every_cause(diagrams: Any, kind: str) -> None:
+def test_state_diagram_names_every_cause(diagrams: Any, kind: str) -> None:
     texts = " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", draw(diagrams, kind)))
     assert {cause for _, cause in PLANTED[kind][0] if cause.replace("_", " ") not in texts} == set()
 
 
 @each
-def test_diagram_on_disk_is_up_to_date(diagrams: Any, kind: str) -> None:
+def test_state_diagram_on_disk_is_up_to_date(diagrams: Any, kind: str) -> None:
     path = getattr(diagrams, kind.upper())
     assert path.read_text(encoding="utf-8") == draw(diagrams, kind), "run make docs to redraw it"
 
@@ -86,7 +86,7 @@ def test_diagram_on_disk_is_up_to_date(diagrams: Any, kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "name"), [("modes", "one-order.md"), ("roles", "one-leader.md"), ("phases", "protocol/freenet.md")]
 )
-def test_page_shows_the_diagram(diagrams: Any, kind: str, name: str) -> None:
+def test_documentation_page_shows_its_state_diagram(diagrams: Any, kind: str, name: str) -> None:
     assert f"{getattr(diagrams, kind.upper()).name})" in (DOCS / name).read_text(encoding="utf-8")
 
 
@@ -102,7 +102,7 @@ def ways_to(moves: dict[Any, Any], first: Any) -> dict[Any, list[str]]:
     return ways
 
 
-def test_mode_machine_follows_its_table() -> None:
+def test_mode_machine_follows_its_documented_table() -> None:
     for mode, way in ways_to(modes.TRANSITIONS, Mode.DSC).items():
         for cause in [name for name in vars(modes.ModeInputs) if not name.startswith("_")]:
             machine = modes.ModeMachine()
@@ -113,7 +113,7 @@ def test_mode_machine_follows_its_table() -> None:
             assert machine.mode is modes.TRANSITIONS.get((mode, cause), mode), (mode, cause)
 
 
-def test_role_machine_follows_its_table() -> None:
+def test_role_machine_follows_its_documented_table() -> None:
     for role, way in ways_to(roles.TRANSITIONS, Role.OUTSIDER).items():
         for cause in [name for name in vars(roles.RoleInputs) if not name.startswith("_")]:
             machine = roles.RoleMachine()

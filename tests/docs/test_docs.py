@@ -24,14 +24,14 @@ BACKBONE = "twistd -n --pidfile= --logfile=backbone.log fyrehose-backbone --sett
 JOINED = "... client 127.0.0.1:... joined\n"
 
 
-def test_python_blocks_compile(page: Page) -> None:
+def test_python_blocks_of_the_docs_compile(page: Page) -> None:
     for block in page.blocks:
         if block.language == "python":
-            # The line number in the page is what an error has to name.
+            # An error names the line of the page.
             compile("\n" * block.line + block.text, str(page.path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
-def test_links_resolve(page: Page) -> None:
+def test_links_of_the_docs_resolve(page: Page) -> None:
     for target in page.links:
         if "://" in target or target.startswith("mailto:"):
             continue
@@ -53,20 +53,20 @@ def test_table_of_drop_reasons_is_complete() -> None:
 
 
 @pytest.mark.extended
-def test_example_has_a_help_text(example: Path) -> None:
+def test_every_example_has_a_help_text(example: Path) -> None:
     done = subprocess.run([sys.executable, example, "--help"], capture_output=True, text=True, timeout=HANGS)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"usage: {example.name}")
 
 
-def test_message_about_a_job_that_ended_before_the_signal_is_not_in_the_output(shell: Terminal) -> None:
+def test_shell_message_about_a_finished_job_is_removed_from_the_output(shell: Terminal) -> None:
     shell.run("sleep 1000 &")
-    shell.run(f"kill $(jobs -pr) {2**22}; wait")  # No process has such a number.
+    shell.run(f"kill $(jobs -pr) {2**22}; wait")  # No process has this id.
     shell.run("echo and on", "and on\n")
 
 
 @pytest.mark.extended
-def test_ticker_reaches_its_subscriber(terminal: Terminal) -> None:
+def test_ticker_example_reaches_its_subscriber(terminal: Terminal) -> None:
     terminal.run(BACKBONE)
     terminal.run("python examples/ticker.py subscribe --count 2 > ticks.txt &")
     terminal.run("grep joined backbone.log", JOINED)
@@ -78,14 +78,14 @@ def test_ticker_reaches_its_subscriber(terminal: Terminal) -> None:
 
 
 @pytest.mark.extended
-def test_relay_loses_and_the_subscriber_repairs(terminal: Terminal) -> None:
+def test_subscriber_repairs_losses_of_the_relay_example(terminal: Terminal) -> None:
     terminal.run(BACKBONE)
     terminal.run("fyrehose sub > near.txt &")
     terminal.run("grep joined backbone.log", JOINED)
     terminal.run(
         "python examples/lossy_relay.py --loss 0.2 --reorder 0.2 --seed 3 &", "relaying 127.0.0.1:2424, seed 3\n"
     )
-    # Live would begin with what gets through first, which need not be message 1.
+    # A live subscriber would start at the first message it receives, which need not be number 1.
     terminal.run("fyrehose sub --backbone 127.0.0.1:2424 --from 1 --count 500 > far.txt &")
     terminal.run("grep joined backbone.log", 2 * JOINED)
     terminal.run("seq 500 | fyrehose pub", "")
@@ -95,7 +95,7 @@ def test_relay_loses_and_the_subscriber_repairs(terminal: Terminal) -> None:
 
 
 @pytest.mark.extended
-def test_log_shipper_continues_where_it_stopped(terminal: Terminal) -> None:
+def test_log_shipper_example_resumes_after_a_restart(terminal: Terminal) -> None:
     terminal.run(BACKBONE)
     terminal.run("python examples/log_shipper.py collect all.log &")
     terminal.run("grep joined backbone.log", JOINED)
@@ -110,7 +110,9 @@ def test_log_shipper_continues_where_it_stopped(terminal: Terminal) -> None:
     terminal.run("tail -n 2 all.log", "5\t5\n6\ttorn\n")
 
 
-def test_page_runs(running_page: Page, page_runs: dict[str, Future[None]]) -> None:
+def test_commands_of_a_page_run_and_print_the_shown_output(
+    running_page: Page, page_runs: dict[str, Future[None]]
+) -> None:
     commands = "\n".join(block.text for block in running_page.blocks if block.language == "console")
     if "\n$ curl " in commands and shutil.which("curl") is None:
         pytest.skip("curl is not installed")
@@ -126,13 +128,10 @@ def test_every_page_names_its_requirements_before_the_first_command(page: Page) 
         assert page.installs[0].line < first.line, f"{page.name}:{first.line} runs before anything is installed"
 
 
-def test_every_port_of_a_page_is_known_to_the_terminal(page: Page) -> None:
+def test_every_port_of_a_page_is_mapped_by_the_test_terminal(page: Page) -> None:
     texts = [block.text for block in page.blocks if block.runs or block.file_name]
     named = set(re.findall(r"(?:\b(?:tcp|udp)|127\.0\.0\.1|localhost)[:/](\d{4,5})\b", "\n".join(texts)))
     assert named <= {*DEFAULT_PORTS}, "name them in documented/terminal.py"
-
-
-# The checks themselves can fail.
 
 
 @pytest.fixture
@@ -148,7 +147,7 @@ def a_page(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Page]:
 
 
 class NoEnvironments(Environments):
-    """Environments for commands without Python; creates none."""
+    """Environments for commands without Python; it creates none."""
 
     def programs(self, requirements: frozenset[str]) -> Path:
         return self._directory
@@ -169,7 +168,7 @@ def planted(commands: str, install: str = "`pip install .`") -> str:
         ("...\nlast\n", "first\nsecond\n", False),
     ],
 )
-def test_wildcards_of_shown_output_match(shown: str, output: str, matches: bool) -> None:
+def test_wildcards_in_shown_output_match(shown: str, output: str, matches: bool) -> None:
     assert bool(re.fullmatch(pattern_of(shown), output)) == matches
 
 
@@ -190,7 +189,7 @@ def test_wildcards_of_shown_output_match(shown: str, output: str, matches: bool)
         ("catch", False),
     ],
 )
-def test_only_commands_without_effects_are_repeated(command: str, looks: bool) -> None:
+def test_only_commands_without_side_effects_are_retried(command: str, looks: bool) -> None:
     assert bool(LOOKS.match(command)) == looks
 
 
@@ -206,10 +205,10 @@ def test_only_commands_without_effects_are_repeated(command: str, looks: bool) -
         ("$ echo fine\nfine\n$ echo fine again; sleep 1000\n", r"md:8: .*\ndoes not end within 1 s; .*\nfine again"),
     ],
 )
-def test_wrong_command_on_a_page_fails(
+def test_failing_command_on_a_page_fails_the_check(
     a_page: Callable[[str], Page], tmp_path: Path, free_port: Any, commands: str, complaint: str
 ) -> None:
-    # A second is long enough only for commands that never end, and output that never comes.
+    # One second suffices only for commands that never end and output that never arrives.
     terminal = Terminal(tmp_path, free_port, late=1.0, **({"hangs": 1.0} if "sleep" in commands else {}))
     try:
         with pytest.raises(AssertionError, match=complaint):
@@ -233,7 +232,7 @@ USES_QUERY = '$ python -c "import jmespath"\n'
 
 @pytest.mark.extended
 @pytest.mark.parametrize("install", ["`pip install '.[web]'`", "`pip install '.[keys,parquet]'`"])
-def test_page_that_uses_an_extra_that_it_does_not_install_fails(
+def test_page_that_uses_an_extra_without_installing_it_fails(
     a_page: Callable[[str], Page], shell: Terminal, environments: Environments, install: str
 ) -> None:
     with pytest.raises(AssertionError, match="No module named 'jmespath'"):
@@ -241,7 +240,7 @@ def test_page_that_uses_an_extra_that_it_does_not_install_fails(
 
 
 @pytest.mark.extended
-def test_extra_is_available_after_the_line_that_installs_it(
+def test_extra_is_available_after_the_command_that_installs_it(
     a_page: Callable[[str], Page], shell: Terminal, environments: Environments
 ) -> None:
     before = planted('$ python -c "import jmespath" 2> error || tail -n 1 error\n...No module named...\n')
@@ -249,12 +248,12 @@ def test_extra_is_available_after_the_line_that_installs_it(
 
 
 @pytest.mark.extended
-def test_services_are_listed_without_extras(shell: Terminal, environments: Environments) -> None:
+def test_twistd_lists_all_services_without_extras(shell: Terminal, environments: Environments) -> None:
     shell.enter(environments.programs(CORE))
     shell.run("twistd --help | grep -c -E '^    (fyrehose|freenet|hydra|parcels)-'", "8\n")
 
 
-def test_page_that_installs_nothing_fails(a_page: Callable[[str], Page], shell: Terminal, tmp_path: Path) -> None:
+def test_page_without_an_install_command_fails(a_page: Callable[[str], Page], shell: Terminal, tmp_path: Path) -> None:
     page = a_page("# Planted\n\n```console\n$ true\n```\n")
     with pytest.raises(AssertionError, match="no line above says what to install"):
         run_page(page, shell, NoEnvironments(tmp_path))
@@ -280,19 +279,21 @@ def test_requirements_are_parsed_from_a_line(line: str, requirements: set[str]) 
 
 
 @pytest.mark.parametrize("target", ["missing.md", "../../nowhere/at-all.py", "#no-such-heading", "planted.md#nor-this"])
-def test_wrong_link_on_a_page_fails(a_page: Callable[[str], Page], target: str) -> None:
+def test_broken_link_on_a_page_fails(a_page: Callable[[str], Page], target: str) -> None:
     with pytest.raises(AssertionError):
-        test_links_resolve(a_page(f"# Planted\n\nSee [it]({target}).\n"))
+        test_links_of_the_docs_resolve(a_page(f"# Planted\n\nSee [it]({target}).\n"))
 
 
-def test_wrong_python_on_a_page_fails(a_page: Callable[[str], Page]) -> None:
+def test_invalid_python_on_a_page_fails(a_page: Callable[[str], Page]) -> None:
     with pytest.raises(SyntaxError):
-        test_python_blocks_compile(a_page("```python\nawait = 1\n```\n"))
+        test_python_blocks_of_the_docs_compile(a_page("```python\nawait = 1\n```\n"))
 
 
-def test_correct_links_and_wildcards_pass(a_page: Callable[[str], Page], shell: Terminal, tmp_path: Path) -> None:
+def test_page_with_valid_links_and_wildcards_passes(
+    a_page: Callable[[str], Page], shell: Terminal, tmp_path: Path
+) -> None:
     page = a_page(
         "# A heading: two\n\n[here](#a-heading-two)\n" + planted("$ echo 1 2 3; echo; echo 4\n1 ... 3\n...\n4\n")
     )
-    test_links_resolve(page)
+    test_links_of_the_docs_resolve(page)
     run_page(page, shell, NoEnvironments(tmp_path))

@@ -47,7 +47,7 @@ def test_command_without_its_extra_names_it(terminal: Terminal, command: str, ex
     said = (terminal.directory / "said").read_text()
     assert terminal.output == ""
     assert re.fullmatch(rf"[a-z-]+: .* pip install 'fyrehose_twisted\[{extra}\]'\n", said), said
-    # A command that is refused leaves nothing behind.
+    # A refused command leaves nothing behind.
     assert sorted(os.listdir(terminal.directory)) == sorted([*before, "said"])
 
 

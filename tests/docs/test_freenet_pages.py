@@ -38,7 +38,7 @@ def rows(text: str, heading: str) -> list[list[str]]:
     return table
 
 
-def test_table_of_messages_is_complete() -> None:
+def test_table_of_freenet_messages_is_complete() -> None:
     told = {row[1].strip("`"): (int(row[0]), row[2].strip("`").split()) for row in rows(PROTOCOL, "## The messages")}
     kinds = {code: getattr(messages, "".join(map(str.capitalize, code.name.split("_")))) for code in MessageCode}
     assert told == {kind.__name__: (int(code), list(kind._fields)) for code, kind in kinds.items()}
@@ -47,7 +47,7 @@ def test_table_of_messages_is_complete() -> None:
 PROTOCOL = page("protocol/freenet")
 
 
-def test_bytes_on_the_page_are_those_of_the_codec() -> None:
+def test_bytes_on_the_freenet_page_match_the_codec() -> None:
     (shown,) = re.findall(r"^    ([0-9a-f]{8}(?: [0-9a-f]+)+)$", PROTOCOL, re.MULTILINE)
     assert FreenetCodec().encode(Unsubscribe(bytes(20))) == bytes.fromhex(shown)
 
@@ -58,7 +58,7 @@ def test_locations_of_keys_on_the_page_are_correct() -> None:
     assert f"`{KEY_PREFIX.hex()}`" in PROTOCOL
 
 
-def test_limits_on_the_page_are_those_of_the_code() -> None:
+def test_limits_on_the_freenet_page_match_the_code() -> None:
     told = [re.findall(r"\d[\d,]*", row[1].replace(" s", "")) for row in rows(PROTOCOL, "## Limits")]
     rules = policy.Policy()
     expected: list[list[float]] = [
@@ -91,7 +91,7 @@ def test_limits_on_the_page_are_those_of_the_code() -> None:
     assert tree.__doc__
 
 
-def test_every_counter_is_documented() -> None:
+def test_every_freenet_counter_is_documented() -> None:
     told = set(re.findall(r"`([a-z_]+)`", page("howto/freenet").partition("What is counted:")[2]))
     counted = set(re.findall(r'counters\["([a-z_]+)"\]', CODE))
     counted |= {f"refused_{why}" for why in re.findall(r'_refuse\(peer, "([a-z_]+)"', CODE)}
@@ -100,7 +100,7 @@ def test_every_counter_is_documented() -> None:
     assert {name for name in told - counted if not name.startswith(("data_", "links_"))} == set()
 
 
-def test_table_of_metrics_is_complete() -> None:
+def test_table_of_freenet_metrics_is_complete() -> None:
     code = (PACKAGE / "service" / "metrics.py").read_text(encoding="utf-8")
     names = set(re.findall(r'^            \("([a-z_]+)", "', code, re.MULTILINE)) | {"streams", "counted_total"}
     assert len(names) > 6
@@ -108,7 +108,7 @@ def test_table_of_metrics_is_complete() -> None:
     assert {re.sub(r"\{.*", "", cell.strip("`")).removeprefix("fyrehose_freenet_") for cell in table} == names
 
 
-def test_table_of_options_is_complete() -> None:
+def test_table_of_freenet_options_is_complete() -> None:
     known = {f"--{name.rstrip('=')}" for name in Options().longOpt} - {"--help", "--version"}
     table = "\n".join(row[0] for row in rows(page("howto/freenet"), "## Options"))
     assert set(re.findall(r"--[a-z-]+", table)) == known

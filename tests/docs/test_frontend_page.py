@@ -39,7 +39,7 @@ def code(*paths: str) -> str:
     return "\n".join((SOURCE / path).read_text(encoding="utf-8") for path in paths)
 
 
-def test_table_of_options_is_complete() -> None:
+def test_table_of_frontend_options_is_complete() -> None:
     options: Any = tap.Options()
     known = {name.rstrip("=") for name in options.longOpt} - {"version", "help"}
     told = {row[0].strip("`").split()[0].removeprefix("--"): row[1].strip("`") for row in rows("Options")}
@@ -48,9 +48,9 @@ def test_table_of_options_is_complete() -> None:
     assert {name: default for name, default in told.items() if default} == defaults
 
 
-def test_table_of_limits_is_complete() -> None:
+def test_table_of_frontend_limits_is_complete() -> None:
     config = FrontendConfig()
-    # There are no streams at this site.
+    # This site has no streams.
     numbers = {one.name for one in fields(config) if type(getattr(config, one.name)) in (int, float)}
     limits = {name.replace("_", "-"): getattr(config, name) for name in numbers - {"max_streams", "keepalive"}}
     assert {row[0].strip("`"): float(row[1].replace(",", "")) for row in rows("Limits")} == limits
@@ -77,7 +77,7 @@ def test_table_of_http_errors_is_complete() -> None:
     assert told == found - {"internal"}
 
 
-def test_table_of_metrics_is_complete() -> None:
+def test_table_of_frontend_metrics_is_complete() -> None:
     service = FrontendService("127.0.0.1:2323", http=None, lines=None, reactor=Clock())
     collectors = (
         FrontendCollector(service.publish_queue, service.lines, IdempotencyKeys(service.publish_queue)),
@@ -107,7 +107,7 @@ def test_table_of_metrics_is_complete() -> None:
 
 
 @pytest.mark.extended
-def test_javascript_example_publishes(terminal: Any, program: Any) -> None:
+def test_javascript_example_publishes_through_the_frontend(terminal: Any, program: Any) -> None:
     program("node", "nodejs")
     [block] = re.findall(r"^```js\n// publish.mjs\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     (terminal.directory / "publish.mjs").write_text(terminal.spell_ports(block), encoding="utf-8")
@@ -118,5 +118,5 @@ def test_javascript_example_publishes(terminal: Any, program: Any) -> None:
 
 
 @pytest.mark.parametrize("section", ["Options", "Limits", "A message a line", "Over HTTP", "Metrics"])
-def test_tables_are_found(section: str) -> None:
+def test_every_table_of_the_frontend_page_is_found(section: str) -> None:
     assert len(rows(section)) > 6

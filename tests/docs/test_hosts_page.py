@@ -12,22 +12,22 @@ from suite.spaces import PROGRAMS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "howto" / "hosts.md").read_text(encoding="utf-8")
 EVERYWHERE = {"mount", "util-linux"}
-"""Packages that each Debian system has."""
+"""Packages of every Debian system."""
 FAULTS = frozenset[str]().union(*(kind.injects for kind in ROUNDS.values()))
 
 
 @pytest.mark.parametrize(
     ("heading", "names"), [("Output", FAULTS), ("What the checkers verify", ROUNDS)], ids=["faults", "rounds"]
 )
-def test_table_on_the_page_is_complete(heading: str, names: Iterable[str]) -> None:
+def test_table_of_host_rounds_is_complete(heading: str, names: Iterable[str]) -> None:
     section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     assert set(re.findall(r"^\| `([\w-]+)`", section, re.MULTILINE)) == set(names)
 
 
-def test_page_lists_every_package_that_rounds_need() -> None:
+def test_hosts_page_lists_every_required_package() -> None:
     named = re.findall(r"[\w-]+", PAGE.partition("apt install ")[2].partition("`")[0])
     assert {"nftables", "ngircd", *PROGRAMS.values()} - EVERYWHERE == set(named)
 
 
-def test_page_shows_the_columns_of_the_summary() -> None:
+def test_hosts_page_shows_the_columns_of_the_summary() -> None:
     assert re.search(rf"^{re.sub(' +', ' +', table([]))}$", PAGE, re.MULTILINE)

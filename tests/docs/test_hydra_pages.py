@@ -40,7 +40,7 @@ def rows(text: str, heading: str) -> list[list[str]]:
     return table
 
 
-def test_table_of_messages_is_complete() -> None:
+def test_table_of_hydra_messages_is_complete() -> None:
     told = {row[0]: row[1] for row in rows(page("protocol/hydra"), "## The messages")}
     kinds = [kind for kind in get_args(Message) if kind not in (Keepalive, Malformed)]
     assert list(told) == [f"`{kind.__name__.upper()}`" for kind in kinds]
@@ -59,7 +59,7 @@ def test_all_irc_commands_are_documented() -> None:
     assert set(re.findall(r"`([A-Z]+)`", receives)) == {command.decode() for command in E_RECV - E_SEND}
 
 
-def test_lines_on_the_page_are_valid_messages() -> None:
+def test_lines_on_the_hydra_page_are_valid_messages() -> None:
     shown = re.findall(r"^    ((?:PING|SEND|RECV) .*)$", page("protocol/hydra"), re.MULTILINE)
     assert len(shown) == 3
     for line in shown:
@@ -69,7 +69,7 @@ def test_lines_on_the_page_are_valid_messages() -> None:
             assert untag(message.line)[0] == "9b2c41.7"
 
 
-def test_limits_on_the_page_are_those_of_the_code() -> None:
+def test_limits_on_the_hydra_page_match_the_code() -> None:
     text = "\n".join(" ".join(row) for row in rows(page("protocol/hydra"), "## Limits"))
     defaults = NodeConfig()
     for value in (
@@ -91,7 +91,7 @@ def test_limits_on_the_page_are_those_of_the_code() -> None:
         assert re.search(rf"\b{value:,}\b", text), value
 
 
-def test_timers_on_the_page_are_those_of_the_code() -> None:
+def test_timers_on_the_hydra_page_match_the_code() -> None:
     told = {row[0]: row[1] for row in rows(page("one-leader"), "## How long it takes")}
     timers = Timers()
     low, high = timers.max_vote
@@ -115,7 +115,7 @@ def test_every_reason_for_a_bad_line_is_documented() -> None:
     assert reasons <= set(re.findall(r"`([a-z-]+)`", text))
 
 
-def test_every_counter_is_documented() -> None:
+def test_every_hydra_counter_is_documented() -> None:
     text = page("protocol/hydra").partition("## What is refused")[2]
     text += page("howto/hydra-operate").partition("## What to watch")[2]
     told = set(re.findall(r"`([a-z_]+)[^`\n]*`", text))
@@ -134,7 +134,7 @@ def test_every_counter_is_documented() -> None:
 PURE = [path for path in PACKAGE.rglob("*.py") if not {"irc", "simulation", "transports"} & set(path.parts)]
 
 
-def test_table_of_metrics_is_complete() -> None:
+def test_table_of_hydra_metrics_is_complete() -> None:
     code = (PACKAGE / "service" / "metrics.py").read_text(encoding="utf-8")
     names = set(re.findall(r'^            \("([a-z_]+)", "', code, re.MULTILINE))
     names |= set(re.findall(r'"fyrehose_hydra_([a-z_]+)"', code))
@@ -143,7 +143,7 @@ def test_table_of_metrics_is_complete() -> None:
     assert {name for name in names if not re.search(rf"`{name}(?:_total)?\b", table)} == set()
 
 
-def test_table_of_options_is_complete() -> None:
+def test_table_of_hydra_options_is_complete() -> None:
     options = Options()
     known = {f"--{name}" for name in (*options.longOpt,)}
     known = {name.rstrip("=") for name in known} - {"--help", "--version", "--udp-listen"}
@@ -151,17 +151,17 @@ def test_table_of_options_is_complete() -> None:
     assert set(re.findall(r"--[a-z-]+", table)) == known
 
 
-def test_links_on_the_page_can_be_parsed() -> None:
+def test_link_urls_on_the_hydra_page_can_be_parsed() -> None:
     shown = [row[0].strip("`") for row in rows(page("howto/hydra"), "### Links")]
     assert [parse_link(link).kind for link in shown] == list(EXAMPLES)
 
 
-def test_safety_rules_named_by_the_code_are_on_the_page() -> None:
+def test_safety_rules_named_in_the_code_are_documented() -> None:
     rules = set(re.findall(r"\bS[1-9]\b", CODE))
     assert rules == set(re.findall(r"^\*\*(S[1-9])\.", page("one-leader"), re.MULTILINE))
 
 
-def test_names_in_the_pages_exist() -> None:
+def test_names_on_the_hydra_pages_exist() -> None:
     for name in ("one-leader", "howto/hydra", "howto/hydra-bots", "howto/hydra-operate", "protocol/hydra"):
         for kind, dotted in re.findall(r"\{(class|mod)\}`~?([\w.]+)`", page(name)):
             parent, _, last = dotted.rpartition(".")

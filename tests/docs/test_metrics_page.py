@@ -46,7 +46,7 @@ Collectors = list[Collector]
 
 
 class Row(NamedTuple):
-    """A metric: its name, with ``_total`` if it counts, and what it is."""
+    """Metric with its description; the name of a counter ends in ``_total``."""
 
     name: str
     type: str
@@ -156,7 +156,7 @@ SERVICES: dict[str, Callable[[Path], Collectors]] = {
 
 
 @pytest.mark.parametrize("section", SERVICES)
-def test_table_of_metrics_is_complete(section: str, tmp_path: Path) -> None:
+def test_each_table_of_the_metrics_page_is_complete(section: str, tmp_path: Path) -> None:
     documented, told = table(section), rows(SERVICES[section](tmp_path))
     whole = {name: row for name, row in documented.items() if "*" not in name}
     families = documented.keys() - whole.keys()
@@ -166,6 +166,6 @@ def test_table_of_metrics_is_complete(section: str, tmp_path: Path) -> None:
         assert set(found) == {documented[some]}
 
 
-def test_every_table_of_the_page_is_checked() -> None:
+def test_every_table_of_the_metrics_page_is_checked() -> None:
     sections = re.findall(r"^## (.+)\n(?:(?!## ).*\n)*?\| metric \|", PAGE, re.MULTILINE)
     assert sections == list(SERVICES)

@@ -18,13 +18,13 @@ def row(name: str) -> set[str]:
     return set(re.findall(r"`([a-z-]+)`", found))
 
 
-def test_table_of_limits_is_complete() -> None:
+def test_table_of_service_limits_is_complete() -> None:
     assert row("backbone") == set(LIMITS)
     assert row("query") == {name.replace("_", "-") for name in OF_QUERY}
     assert row("frontend") == {name.replace("_", "-") for name in OF_FRONTEND}
 
 
-def test_table_of_units_is_complete() -> None:
+def test_table_of_systemd_units_is_complete() -> None:
     units = {path.name.removesuffix(".service") for path in (ROOT / "deploy" / "systemd").glob("*.service")}
     assert set(re.findall(r"^\| `([a-z-]+)\.service`", PAGE, re.MULTILINE)) == units
 

@@ -38,7 +38,7 @@ def test_every_reason_for_a_drop_is_documented() -> None:
         assert names <= set(re.findall(r"`([a-z-]+)`", table)), section
 
 
-def test_bytes_on_the_page_are_those_of_the_codec() -> None:
+def test_bytes_on_the_parcels_page_match_the_codec() -> None:
     me = NodeInfo(node_id("Ivan"), Mode.DSC, "Ivan", ("127.0.0.1", 7878))
     block = PAGE.partition("71      ")[2].partition("```")[0]
     shown = "71" + re.sub(
@@ -50,7 +50,7 @@ def test_bytes_on_the_page_are_those_of_the_codec() -> None:
     assert f"`{beat[-5:].hex(' ')}`" in PAGE
 
 
-def test_limits_on_the_page_are_those_of_the_code() -> None:
+def test_limits_on_the_parcels_page_match_the_code() -> None:
     for value in (
         messages.MAX_HEAD,
         messages.MAX_DATA,

@@ -19,21 +19,21 @@ def names_in(cell: str) -> list[str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_all_names_of_a_protocol_package_are_listed(package: str) -> None:
+def test_all_public_names_of_a_protocol_package_are_listed(package: str) -> None:
     [cell] = re.findall(rf"^\| `fyrehose_twisted\.{package}` \| (.+) \|$", PAGE, re.MULTILINE)
     source = (ROOT / "src" / "fyrehose_twisted" / package / "__init__.py").read_text(encoding="utf-8")
     exported = re.findall(r"import (\w+) as \1$", source, re.MULTILINE)
     assert sorted(names_in(cell)) == sorted(exported)
 
 
-def test_names_of_shared_modules_exist() -> None:
+def test_listed_names_of_shared_modules_exist() -> None:
     listed = re.findall(r"`(fyrehose_twisted\.[\w.]+)`: ((?:`\w+`(?:, )?)+)", PAGE)
     assert len(listed) == 4
     for module, cell in listed:
         assert [name for name in names_in(cell) if not hasattr(import_module(module), name)] == []
 
 
-def test_warning_of_a_moved_module_is_as_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deprecation_warning_of_a_moved_module_is_as_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     [(shown, old)] = re.findall(r"^DeprecationWarning: ((\S+) has moved to .+)$", PAGE, re.MULTILINE)
     monkeypatch.delitem(sys.modules, old, raising=False)
     with pytest.warns(DeprecationWarning, match=f"^{re.escape(shown)}$"):

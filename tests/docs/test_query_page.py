@@ -42,14 +42,14 @@ def limits() -> dict[str, tuple[bool, float]]:
     return {name: (bool(mark), float(default.replace(",", ""))) for name, mark, default in found}
 
 
-def test_table_of_limits_is_complete() -> None:
+def test_table_of_query_limits_is_complete() -> None:
     config = QueryConfig()
     numbers = {one.name: getattr(config, one.name) for one in fields(config)}
     numbers = {name: value for name, value in numbers.items() if type(value) in (int, float)}
     assert limits() == {name: (name in RELOADED, float(value)) for name, value in numbers.items()}
 
 
-def test_limits_in_the_text_are_those_of_the_config() -> None:
+def test_limits_in_the_query_page_text_match_the_config() -> None:
     config = QueryConfig()
     text = " ".join(PAGE.split())
     for said in (
@@ -64,7 +64,7 @@ def test_limits_in_the_text_are_those_of_the_config() -> None:
         assert said in text, said
 
 
-def test_table_of_options_is_complete() -> None:
+def test_table_of_query_options_is_complete() -> None:
     options = Options()
     there = {name.rstrip("=") for name in options.longOpt} - {"help", "version"}
     assert set(re.findall(r"^\| `--([a-z-]+)", section("Options"), re.MULTILINE)) == there
@@ -94,7 +94,7 @@ def item(document: Any) -> RecordView:
     return RecordView(b'"fyrehose://default"', 0, 1, 1, 0, json.dumps(document).encode())
 
 
-def test_filters_on_the_page_match_their_documents() -> None:
+def test_filters_on_the_query_page_match_their_documents() -> None:
     found = filters()
     assert len(found) >= 11
     wanted = {text: Expression(text).matches(item(RECORD)) for text in found}
@@ -103,7 +103,7 @@ def test_filters_on_the_page_match_their_documents() -> None:
     assert [text for text in found if not re.match(SIMPLE_FILTER, text)] == []
 
 
-def test_allowed_filter_functions_are_those_of_the_code() -> None:
+def test_allowed_filter_functions_on_the_query_page_match_the_code() -> None:
     text = re.search(r"functions except (.+?)\.\s", " ".join(section("Filter").split()))
     assert text is not None
     assert set(re.findall("`([a-z_]+)`", text[1])) == FUNCTIONS
@@ -112,14 +112,14 @@ def test_allowed_filter_functions_are_those_of_the_code() -> None:
             Expression(refused)
 
 
-def test_table_of_errors_is_complete() -> None:
+def test_table_of_query_errors_is_complete() -> None:
     rows = re.findall(r"^\| ([0-9, ]+) \| (`.+?`) \| .+ \|$", section("Errors"), re.MULTILINE)
     told = {name for _, names in rows for name in re.findall("`([a-z-]+)`", names)}
     code = "".join(
         path.read_text() for package in ("web", "query") for path in sorted((SOURCE / package).rglob("*.py"))
     )
     named = set(re.findall(r'(?:HttpError\(\s*[\w.]+,|too_many_requests\()\s*"([a-z-]+)"', code))
-    # These are errors of publishing, and internal ones.
+    # Publishing errors and internal errors are not on the page.
     assert told == named - {"queue-full", "key-reused", "internal"}
 
 
@@ -134,7 +134,7 @@ def rows_of(collectors: list[Collector]) -> dict[str, tuple[str, frozenset[str]]
     return found
 
 
-def test_table_of_metrics_is_complete(tmp_path: Path) -> None:
+def test_table_of_query_metrics_is_complete(tmp_path: Path) -> None:
     journal = open_journal(tmp_path, "fyrehose://orders")
     journal.append([Record("fyrehose://orders", 0, 1, 1, b"")])
     journal.commit()
@@ -148,7 +148,7 @@ def test_table_of_metrics_is_complete(tmp_path: Path) -> None:
     assert {name: (kind, frozenset(re.findall("`([a-z]+)`", labels))) for name, kind, labels in rows} == told
 
 
-def test_table_of_parameters_is_complete() -> None:
+def test_table_of_query_parameters_is_complete() -> None:
     rows = re.findall(r"^\| (`.+?`) \| .+ \| .*\|$", section("Ranges"), re.MULTILINE)
     assert {name.encode() for cell in rows for name in re.findall("`([a-z]+)`", cell)} == set(RANGE_PARAMS)
     assert set(FOLLOW_PARAMS) - set(RANGE_PARAMS) == {b"id"}

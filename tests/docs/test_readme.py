@@ -26,7 +26,7 @@ def picture() -> Any:
     return module
 
 
-def test_picture_shows_the_five_steps_of_a_repair(picture: Any) -> None:
+def test_readme_picture_shows_the_five_steps_of_a_repair(picture: Any) -> None:
     rounds = picture.rounds_of(picture.follow())
     assert [(each[0].source, each[0].kind) for each in rounds] == [
         ("publisher", "PUSH"),
@@ -39,7 +39,7 @@ def test_picture_shows_the_five_steps_of_a_repair(picture: Any) -> None:
     assert rounds[-1][0].target == "subscriber-b"
 
 
-def test_picture_has_each_packet_exactly_once(picture: Any) -> None:
+def test_readme_picture_has_each_packet_exactly_once(picture: Any) -> None:
     steps = picture.follow()
     drawn = [line.attrib["data-step"] for line in ElementTree.fromstring(picture.draw(steps)).iter(f"{SVG}line")]
     told = [f"{step.source} {step.kind} {step.target}{' lost' * step.lost}" for step in steps]
@@ -48,15 +48,15 @@ def test_picture_has_each_packet_exactly_once(picture: Any) -> None:
     assert len(list(fewer.iter(f"{SVG}line"))) == len(steps) - 1
 
 
-def test_picture_on_disk_is_up_to_date(picture: Any) -> None:
+def test_readme_picture_on_disk_is_up_to_date(picture: Any) -> None:
     assert picture.REPAIR.read_text(encoding="utf-8") == picture.draw(), "run make docs to redraw it"
 
 
-def test_no_text_leaves_the_picture(picture: Any) -> None:
+def test_every_text_is_inside_the_readme_picture(picture: Any) -> None:
     root = ElementTree.fromstring(picture.draw())
     _, _, width, height = map(float, root.attrib["viewBox"].split())
     for text in root.iter(f"{SVG}text"):
-        # A letter takes half of its height, a little more if it is bold.
+        # A letter is about half as wide as high, a little more in bold.
         reach = 0.55 * float(text.attrib.get("font-size", root.attrib["font-size"])) * len(text.text or "")
         right = float(text.attrib["x"]) + reach / (2 if text.attrib.get("text-anchor") == "middle" else 1)
         assert right <= width, text.text
@@ -67,7 +67,7 @@ def test_readme_shows_the_picture_with_a_description() -> None:
     assert re.search(r"!\[[^\]]{40,}\]\(docs/repair\.svg\)", README)
 
 
-def test_figures_are_those_of_the_benchmarks() -> None:
+def test_readme_figures_match_the_benchmarks() -> None:
     race = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8").partition("\n## The race\n")[2]
     race = race.partition("\n## ")[0]
     figures = re.findall(
@@ -106,7 +106,7 @@ react(main)
 """
 
 
-def test_examples_of_the_other_protocols_run(terminal: Terminal) -> None:
+def test_readme_examples_of_the_other_protocols_run(terminal: Terminal) -> None:
     [example] = [block.text for block in PAGES[0].blocks if block.file_name == "others.py"]
     for name, text in (("others.py", example), ("run.py", RUN_THE_OTHERS)):
         (terminal.directory / name).write_text(terminal.spell_ports(text), encoding="utf-8")

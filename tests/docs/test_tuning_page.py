@@ -40,7 +40,7 @@ LINK = re.compile(r"\(\[[^\]]+\]\(\.\./benchmarks\.md#([\w-]+)\)\)")
 
 
 def sections(text: str) -> dict[str, str]:
-    """Return the text below each heading by its anchor, with what is below its own headings."""
+    """Return the text of each section by its anchor, subsections included."""
     found: dict[str, str] = {}
     headings = list(re.finditer(r"^(#+) (.+)$", text, re.MULTILINE))
     for number, heading in enumerate(headings):
@@ -67,7 +67,7 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 def quotations(page: str) -> list[tuple[str, str]]:
-    """Return what is quoted, cell by cell and paragraph by paragraph, each with the anchor of its source."""
+    """Return each quotation, by cell or paragraph, with the anchor of its source."""
     prose = re.sub(r"```.*?```", "", page, flags=re.DOTALL)
     quoted = [row["measured"] for row in rows(prose) if row.get("measured")]
     quoted += [text for text in re.split(r"\n\n|\n- ", prose) if LINK.search(text) and not text.startswith("|")]
@@ -80,7 +80,7 @@ def quotations(page: str) -> list[tuple[str, str]]:
 
 
 def check_quotations(page: str, source: str) -> int:
-    """Assert that each figure stands where it is quoted from; return how many there are."""
+    """Assert that each quoted figure is in its source; return their number."""
     there = sections(source)
     count = 0
     for text, anchor in quotations(page):
@@ -95,25 +95,25 @@ SPELT = {"parcels": {"2", "3", "5"}}
 """Numbers that a section has in words."""
 
 
-def test_every_figure_is_in_the_section_that_it_is_quoted_from() -> None:
+def test_every_tuning_figure_is_in_the_section_it_is_quoted_from() -> None:
     assert check_quotations(PAGE, BENCHMARKS) > 60
 
 
 @pytest.mark.parametrize(("right", "wrong"), [("160,153", "160,154"), ("0.26 s", "0.27 s"), ("75,350", "75,305")])
-def test_a_wrong_figure_is_found(right: str, wrong: str) -> None:
+def test_wrong_tuning_figure_is_detected(right: str, wrong: str) -> None:
     assert right in PAGE
     with pytest.raises(AssertionError, match="stand nowhere"):
         check_quotations(PAGE.replace(right, wrong), BENCHMARKS)
 
 
-def test_every_measured_cell_names_its_source() -> None:
+def test_every_measured_tuning_value_names_its_source() -> None:
     for row in rows(PAGE):
         cell = row.get("measured", "")
         assert bool(cell) == bool(LINK.search(cell)), cell
 
 
 def default_of(setting: str) -> Any:
-    """Return what the code says, or ``None`` if the setting is none of the code's."""
+    """Return the default in the code, or ``None`` if the setting is not part of it."""
     if option := re.match(r"([a-z]+-[a-z]+) --([a-z-]+)$", setting):
         service, name = option.groups()
         return import_module(f"fyrehose_twisted.{TAPS[service]}").Options()[name]
@@ -128,7 +128,7 @@ def default_of(setting: str) -> Any:
 WORDS = {"off": 0, "everything": None, "a quarter": None}
 
 
-def test_defaults_are_those_of_the_code() -> None:
+def test_defaults_on_the_tuning_page_match_the_code() -> None:
     checked = 0
     for row in rows(PAGE):
         named = re.match(r"`([^`]+)`", row.get("setting", ""))
@@ -146,11 +146,11 @@ def test_defaults_are_those_of_the_code() -> None:
     assert checked >= 18
 
 
-def test_requested_receive_buffer_is_as_on_the_page() -> None:
+def test_requested_receive_buffer_matches_the_tuning_page() -> None:
     assert f"asks for {KERNEL_BUFFER // 2**20} MiB" in PAGE
 
 
-def test_benchmarks_accept_the_options_on_the_page() -> None:
+def test_benchmarks_accept_the_options_on_the_tuning_page() -> None:
     commands = re.findall(r"^\.venv/bin/python (benchmarks/\w+\.py)(.*)$", PAGE, re.MULTILINE)
     assert len(commands) >= 10
     for path, arguments in commands:

@@ -1,4 +1,4 @@
-"""The cluster example survives a kill of its leader, and detects a wrong event."""
+"""Cluster example."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.extended
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster.py"
 
 
-def test_acknowledged_events_survive_a_kill_of_the_leader() -> None:
+def test_cluster_example_keeps_acknowledged_events_when_the_leader_is_killed() -> None:
     ran = subprocess.run([sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stderr == ""
@@ -33,7 +33,7 @@ def test_acknowledged_events_survive_a_kill_of_the_leader() -> None:
     assert "\n990 events were acknowledged by three nodes" in ran.stdout
 
 
-def test_example_reports_a_wrong_event() -> None:
+def test_cluster_example_reports_a_wrong_event() -> None:
     broken = (
         f"import sys; sys.path.insert(0, {str(EXAMPLE.parent)!r});"
         "import cluster; from contextlib import ExitStack;"
@@ -50,7 +50,7 @@ def test_example_reports_a_wrong_event() -> None:
     assert "cluster: Ada does not have the acknowledged events" in ran.stderr
 
 
-def test_example_serves_until_it_is_interrupted() -> None:
+def test_cluster_example_serves_until_it_is_interrupted() -> None:
     command = [sys.executable, str(EXAMPLE), "--serve"]
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running,

@@ -1,4 +1,4 @@
-"""The demo runs on a few flights, and cleans up when it is interrupted."""
+"""Demo on a few flights, and its cleanup after an interrupt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERIFIED = r"\n4\. .*\n   \$ fyrehose-pipeline verify .*\n   -> "
 
 
 def run(*options: object, shell: str = 'exec "$0" "$@"', **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the demo with a shell's help."""
+    """Run the demo in a shell."""
     command = ["/bin/sh", "-c", shell, sys.executable, str(DEMO), "--seed", "7", *map(str, options)]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=900, check=False, env={**os.environ, **environment}
@@ -139,9 +139,9 @@ def test_signal_in_a_finalizer_ends_the_demo(tmp_path: Path) -> None:
 
 
 def verdict(printed: str) -> str:
-    """Return a pattern of what Spark has to say of the journals, going by what the demo found before.
+    """Return a pattern of Spark's verdict on the journals, given the findings of the demo.
 
-    A kill that comes between the state file and the socket leaves numbers that were given and never sent.
+    A kill between the write of the state file and the send leaves numbers that were assigned and never sent.
     """
     nobody = sum(map(int, re.findall(r"numbers nobody got +(\d+)", printed)))
     if not nobody:
@@ -201,7 +201,7 @@ def test_demo_with_spark_compares_journals(tmp_path: Path) -> None:
 
 @contextmanager
 def running_demo(directory: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run the demo until it publishes."""
+    """Start the demo and wait until it publishes."""
     demo = subprocess.Popen(
         [sys.executable, str(DEMO), "--no-spark", "--seed", "7"],
         stdout=subprocess.PIPE,
@@ -215,12 +215,12 @@ def running_demo(directory: Path) -> Iterator[subprocess.Popen[str]]:
             assert line, "it has ended early"
         yield demo
     finally:
-        demo.terminate()  # So it ends what it started.
+        demo.terminate()  # It ends its own processes.
         demo.communicate()
 
 
 def processes_in(directory: Path) -> dict[int, str]:
-    """Return the command of each process that is at work below a directory."""
+    """Return the command of each process whose working directory is below a directory."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -232,6 +232,6 @@ def processes_in(directory: Path) -> dict[int, str]:
 
 
 def assert_nothing_is_left(directory: Path) -> None:
-    """Check that no file and no process is left of a demo that had ``directory`` for its temporary files."""
+    """Check that a demo with ``directory`` for its temporary files left no file and no process."""
     assert list(directory.iterdir()) == []
     assert processes_in(directory) == {}

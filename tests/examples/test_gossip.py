@@ -1,4 +1,4 @@
-"""The gossip example passes, and fails with the bug that its docstring suggests."""
+"""Gossip example, with and without the bug that its docstring suggests."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ def rumours() -> type[Scenario]:
     return load(f"{GOSSIP}:Rumours")
 
 
-def test_rumours_spread_despite_faults(rumours: type[Scenario]) -> None:
+def test_gossip_example_spreads_rumours_despite_faults(rumours: type[Scenario]) -> None:
     summary = run_seeds(rumours, range(10), jobs=0)
     assert summary.failures == []
     assert (summary.operations, summary.faults) == (400, 200)
 
 
-def test_rumours_sent_once_get_lost(rumours: type[Scenario], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gossip_example_loses_rumours_that_are_sent_once(
+    rumours: type[Scenario], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(rumours.spread.__globals__, "EACH_ONCE", True)  # type: ignore[attr-defined]
     summary = run_seeds(rumours, range(10), jobs=0)
     assert {outcome.violation.invariant for outcome in summary.failures if outcome.violation} == {"everybody knows"}

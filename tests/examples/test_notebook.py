@@ -1,4 +1,4 @@
-"""The notebook runs from top to bottom, and says what its text says."""
+"""Example notebook, run from top to bottom."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ config = Config(ConnectionFileMixin={"transport": "ipc", "ip": sockets})
 NotebookClient(notebook, timeout=600, kernel_name="python3", config=config).execute()
 nbformat.write(notebook, written)
 """
-"""Runs in a process of its own, for asyncio takes the reactor's signals away."""
+"""Run in a process of its own, because asyncio replaces the reactor's signal handlers."""
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "trees.ipynb"
 
@@ -35,7 +35,7 @@ def test_notebook_is_stored_without_outputs() -> None:
 
 
 @pytest.mark.extended
-def test_notebook_runs(
+def test_notebook_runs_from_start_to_end(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR"):

@@ -1,4 +1,4 @@
-"""The README of the examples lists all of them."""
+"""Completeness of the README of the examples."""
 
 from __future__ import annotations
 

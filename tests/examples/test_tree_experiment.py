@@ -1,4 +1,4 @@
-"""The example of an experiment finds what it says."""
+"""Experiment example."""
 
 from __future__ import annotations
 

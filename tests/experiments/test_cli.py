@@ -170,7 +170,7 @@ class TestNetworks:
         found = row(run("--topology", "file", str(file), "--csv").out)
         assert (found["nodes"], found["links"], found["subscribers"]) == ("4", "3", "4.0")
 
-    def test_locations_of_swapped_fit_the_links_better_than_before(self, run: Run) -> None:
+    def test_swapped_locations_fit_the_links_better_than_random_ones(self, run: Run) -> None:
         options = ("--nodes", "400", "--topology", "swapped", "--csv")
         none, many = (row(run(*options, "--rounds", rounds).out) for rounds in ("0", "100"))
         assert float(many["subscribe_hops"]) < float(none["subscribe_hops"])
@@ -337,7 +337,7 @@ class TestFailures:
         monkeypatch.setattr(Trial, "run", fail)
         assert run(*SMALL) == (status, "", f"tree-experiment: {said}\n")
 
-    def test_the_command_runs_without_standard_error(
+    def test_tree_command_runs_without_standard_error(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setattr(sys, "stderr", None)

@@ -1,4 +1,4 @@
-"""Lets tests import the targets, which are no part of the package."""
+"""Import path of the fuzz targets, which are not part of the package."""
 
 from __future__ import annotations
 

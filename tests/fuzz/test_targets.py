@@ -1,4 +1,4 @@
-"""Every target takes its seeds, and whatever it once failed on; and, for long, what mutations make of them."""
+"""Fuzz targets with their seeds, regressions and mutants."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fuzz.worker import options, run_blindly
 
 ROOT = Path(__file__).resolve().parents[2]
 MUTANTS = 60
-"""Inputs that each target gets in every test run, besides its seeds."""
+"""Number of mutants per target in every test run, besides its seeds."""
 
 TARGETS = pytest.mark.parametrize("name", names())
 
 
 @TARGETS
-def test_the_seeds_and_a_few_mutants_are_taken(name: str) -> None:
+def test_fuzz_target_accepts_its_seeds_and_some_mutants(name: str) -> None:
     target = load(name)
     seeds = list(target.seeds())
     assert seeds
@@ -38,7 +38,7 @@ def test_the_seeds_and_a_few_mutants_are_taken(name: str) -> None:
 
 
 @TARGETS
-def test_nothing_comes_of_nothing(name: str) -> None:
+def test_fuzz_target_accepts_empty_input(name: str) -> None:
     load(name).one(b"")
 
 
@@ -46,17 +46,17 @@ def test_nothing_comes_of_nothing(name: str) -> None:
     ("name", "data"),
     [pytest.param(name, data, id=f"{name}-{which}") for name in names() for which, data in regressions(name).items()],
 )
-def test_what_was_found_once_is_not_found_again(name: str, data: bytes) -> None:
+def test_fuzz_target_accepts_its_regression_inputs(name: str, data: bytes) -> None:
     load(name).one(data)
 
 
-def test_regressions_are_those_of_targets() -> None:
+def test_every_regression_directory_has_a_target() -> None:
     assert {path.name for path in REGRESSIONS.iterdir()} <= set(names())
 
 
 @pytest.mark.soak
 @TARGETS
-def test_mutants_are_taken_for_long(name: str) -> None:
+def test_fuzz_target_accepts_many_mutants(name: str) -> None:
     target, seed = load(name), secrets.randbits(32)
     print(f"seed {seed}")
     inputs, rng = [*target.seeds(), *regressions(name).values()], Random(seed)
@@ -76,7 +76,7 @@ def fails(data: bytes) -> None:
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> Target:
-    """A target that fails on some inputs."""
+    """Return a target that fails on some inputs."""
     target = Target("planted", fails, lambda: [b"seed"], 64)
     for module in ("fuzz.targets", "fuzz.run"):
         monkeypatch.setattr(f"{module}.load", lambda name: target)
@@ -84,7 +84,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Target:
 
 
 class TestAFinding:
-    def test_is_kept_and_shown_with_the_command_that_makes_it_a_regression(
+    def test_failing_input_is_saved_and_shown_with_the_command_to_keep_it(
         self, planted: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         findings = tmp_path / "findings"
@@ -100,7 +100,7 @@ class TestAFinding:
         assert "input, 1 bytes: ff\n" in told
         assert "mkdir -p fuzz/regressions/planted && echo ff > fuzz/regressions/planted/NAME.hex\n" in told
 
-    def test_is_made_as_short_as_it_can_be(self) -> None:
+    def test_failing_input_is_shrunk_to_its_minimum(self) -> None:
         assert shrink(fails, b"a" * 100 + b"\xff" + b"b" * 33) == b"\xff"
         assert shrink(fails, b"nothing is wrong with this") == b"nothing is wrong with this"
 
@@ -111,19 +111,19 @@ def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 class TestTheCommand:
-    def test_says_how_many_inputs_there_were(self) -> None:
+    def test_fuzz_command_reports_the_number_of_inputs(self) -> None:
         done = fuzz("--without-atheris", "--seconds=1", "hydra_spec")
         assert done.returncode == 0, done.stderr
         assert "hydra_spec " in done.stdout
         assert done.stdout.endswith("for 1 targets, 1 s each; nothing was found.\n")
 
-    def test_knows_its_targets(self) -> None:
+    def test_fuzz_command_lists_its_targets_and_refuses_others(self) -> None:
         assert fuzz("--list").stdout.split() == names()
         done = fuzz("nothing")
         assert done.returncode == 2
         assert "there is no target 'nothing'" in done.stderr
 
-    def test_replays_an_input(self, tmp_path: Path) -> None:
+    def test_fuzz_command_replays_an_input_file(self, tmp_path: Path) -> None:
         path = tmp_path / "input.hex"
         path.write_text("0102")
         assert fuzz("hydra_spec", "--input", str(path)).stdout == "hydra_spec: nothing is wrong with these 2 bytes\n"

@@ -18,9 +18,9 @@ from suite.spaces import Space
 
 BIN = Path(sys.executable).parent
 DISK = 64 * 2**20
-"""Bytes of a small disk."""
+"""Size of a small disk in bytes."""
 STARTED = 60.0
-"""Seconds within which a process prints what it is waited for."""
+"""Seconds within which a process must print awaited output."""
 
 
 class Deadline(AssertionError):
@@ -30,9 +30,9 @@ class Deadline(AssertionError):
 class Process:
     """A process on a host whose output goes to a file.
 
-    :param command: what to run.
+    :param command: command line.
     :param log: file that its output is appended to.
-    :param cwd: directory in which it runs.
+    :param cwd: working directory.
     """
 
     def __init__(self, command: Iterable[object], log: Path, cwd: Path) -> None:
@@ -50,26 +50,26 @@ class Process:
 
     @property
     def input(self) -> IO[bytes]:
-        """Its standard input."""
+        """Return its standard input."""
         assert self.process.stdin is not None
         return self.process.stdin
 
     @property
     def output(self) -> str:
-        """What this process printed."""
+        """Return the output of this process."""
         with self.log.open("rb") as file:
             file.seek(self._start)
             return file.read().decode(errors="replace")
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended."""
+        """Return whether it has exited."""
         return self.process.poll() is not None
 
     def wait_for(self, pattern: str, seconds: float = STARTED) -> re.Match[str]:
-        """Return the first match of ``pattern`` in what it prints.
+        """Return the first match of ``pattern`` in its output.
 
-        :raises Deadline: if there is none within ``seconds``, or the process ended without one.
+        :raises Deadline: if there is none within ``seconds``, or the process exited without one.
         """
         end = monotonic() + seconds
         while True:
@@ -81,22 +81,22 @@ class Process:
             Event().wait(0.02)
 
     def pause(self) -> None:
-        """Stop it with SIGSTOP."""
+        """Suspend it with SIGSTOP."""
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on with SIGCONT."""
+        """Resume it with SIGCONT."""
         self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill it with SIGKILL and wait until it has ended."""
+        """Kill it with SIGKILL and wait for its exit."""
         self.process.kill()
         self.process.wait()
         with suppress(BrokenPipeError):
             self.input.close()
 
     def finish(self, seconds: float) -> int:
-        """End its input and return its exit status.
+        """Close its standard input and return its exit status.
 
         :raises Deadline: if it runs longer than ``seconds``.
         """
@@ -111,10 +111,10 @@ class Process:
 class Host:
     """A namespace with one address on the bridge.
 
-    :ivar name: its name in the fault plan.
-    :ivar address: its IPv4 address.
-    :ivar port: its device at the bridge.
-    :ivar disk: its small disk, if it has one.
+    :ivar name: name in the fault plan.
+    :ivar address: IPv4 address.
+    :ivar port: device at the bridge.
+    :ivar disk: small disk, if it has one.
     """
 
     def __init__(self, name: str, number: int, directory: Path) -> None:
@@ -128,19 +128,19 @@ class Host:
         self.disk: Path | None = None
 
     def start(self, program: str, *arguments: object, log: str | None = None, ours: bool = True) -> Process:
-        """Start a program, by its name beside the interpreter if it is ours."""
+        """Start a program; one of the package is found beside the interpreter."""
         command = (*self.space.enter, BIN / program if ours else program, *arguments)
         process = Process(command, self.directory / f"{log or program}.log", self.directory)
         self.processes.append(process)
         return process
 
     def add_disk(self) -> Path:
-        """Give it a disk of :data:`DISK` bytes and return where that is."""
+        """Mount a disk of :data:`DISK` bytes and return its path."""
         self.disk = self.space.mount_disk(self.directory / "disk", DISK)
         return self.disk
 
     def fill_disk(self) -> None:
-        """Write to its disk until there is no room."""
+        """Fill its disk."""
         assert self.disk is not None
         with suppress(OSError), (self.disk / "filler").open("wb", buffering=0) as filler:
             for size in (2**20, 2**12):
@@ -149,16 +149,16 @@ class Host:
                         pass
 
     def free_disk(self) -> None:
-        """Give the room back."""
+        """Free its disk again."""
         assert self.disk is not None
         (self.disk / "filler").unlink()
 
     def close(self) -> None:
-        """Kill its processes and end the namespace. What is on its disk is copied to its directory."""
+        """Kill its processes and end the namespace. The contents of its disk are copied to its directory."""
         for process in self.processes:
             process.kill()
         if self.disk is not None:
-            # The disk ends with the namespace, and a history that is kept needs its files.
+            # The disk ends with the namespace, and a kept history needs its files.
             shutil.copytree(self.disk, self.directory / "disk", dirs_exist_ok=True)
         self.space.close()
 

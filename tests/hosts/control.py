@@ -1,4 +1,4 @@
-"""Client of a node's control socket, which speaks lines of JSON."""
+"""Client of a node's control socket, which speaks JSON lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Control:
     """A connection to a control socket.
 
     :param path: the Unix socket.
-    :raises OSError: if nothing listens there.
+    :raises OSError: if no process listens there.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,16 +34,16 @@ class Control:
         self._socket.close()
 
     def ask(self, what: str, **more: Any) -> None:
-        """Ask a question.
+        """Send a request.
 
-        :raises OSError: if the connection is gone, or the node reads nothing.
+        :raises OSError: if the connection is closed, or the node does not read.
         """
         self._socket.sendall(json.dumps({"ask": what, **more}).encode() + b"\n")
 
     def answers(self, seconds: float = 0.2) -> list[Answer]:
-        """Return what comes, none if nothing does within ``seconds``.
+        """Return received responses, empty if none arrives within ``seconds``.
 
-        :raises OSError: if the connection is gone.
+        :raises OSError: if the connection is closed.
         """
         self._socket.settimeout(seconds)
         try:

@@ -1,4 +1,4 @@
-"""Faults, and plans of them that are drawn from a seed."""
+"""Faults and random fault plans."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 KINDS = ("partition", "one-way", "flapping", "loss", "pause", "kill")
 STORING = (*KINDS, "full-disk")
-"""For services whose files are on a small disk."""
+"""Faults of services whose files are on a small disk."""
 ON_IRC = (*KINDS, "deaf")
-"""For nodes that hold a connection to an IRC server, of which they hear nothing meanwhile."""
+"""Faults of the node with a connection to an IRC server, from which it is cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,8 @@ class Fault:
     :ivar kind: one of :data:`STORING` or :data:`ON_IRC`.
     :ivar after: seconds since the end of the previous fault.
     :ivar lasts: seconds.
-    :ivar host: the host that it hits; the others are those that it is cut from.
-    :ivar share: of packets that are lost, from 0 to 1.
+    :ivar host: affected host, which a partition separates from all others.
+    :ivar share: packet loss, from 0 to 1.
     """
 
     kind: str
@@ -32,7 +32,7 @@ class Fault:
     share: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for a plan that is kept."""
+        """Return it as a dict, for a stored plan."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -50,13 +50,13 @@ def draw(
     longest: float = 4.0,
     shortest: float = 0.5,
 ) -> list[Fault]:
-    """Return faults of several kinds, one after another.
+    """Draw faults of several kinds, one after another.
 
-    :param hosts: those that faults may hit.
-    :param killed: those that may be killed, by default all of them.
-    :param filled: those whose disk may be filled, by default all of them.
-    :param seconds: about how long they take together.
-    :param longest: seconds of one fault, at most.
+    :param hosts: hosts that may be affected.
+    :param killed: hosts that may be killed, by default all.
+    :param filled: hosts whose disk may be filled, by default all.
+    :param seconds: approximate duration of the plan.
+    :param longest: maximum duration of one fault in seconds.
     """
     plan: list[Fault] = []
     used = 0.0

@@ -1,4 +1,4 @@
-"""Histories of rounds: what clients were told and what they read, as JSON lines."""
+"""Histories of rounds as JSON lines: what clients were told and what they read."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from time import monotonic
 from typing import Any
 
 Entry = dict[str, Any]
-"""One observation: ``at`` in seconds since the round began, ``client``, ``what``, and what belongs to that."""
+"""One observation: ``at`` in seconds since the round began, ``client``, ``what``, and further values."""
 
 
 class History:
-    """A history that is written while its round runs. Any thread may add to it.
+    """A history written while its round runs. Any thread may add to it.
 
     :param path: file to write.
     """
@@ -27,13 +27,13 @@ class History:
 
     @property
     def now(self) -> float:
-        """Seconds since the round began."""
+        """Return the seconds since the round began."""
         return round(monotonic() - self._began, 6)
 
     def add(self, client: str, what: str, *, time: float | None = None, **more: Any) -> Entry:
         """Add an entry and return it.
 
-        :param time: when it was, by the monotonic clock of the machine, by default now.
+        :param time: monotonic time of the observation, by default now.
         """
         with self._lock:
             at = self.now if time is None else round(time - self._began, 6)
@@ -54,5 +54,5 @@ def of_kind(history: Iterable[Entry], *kinds: str) -> list[Entry]:
 
 
 def load(path: Path) -> list[Entry]:
-    """Return the entries of a kept history."""
+    """Return the entries of a stored history."""
     return [json.loads(line) for line in path.read_text().splitlines()]

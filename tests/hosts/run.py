@@ -1,4 +1,4 @@
-"""Run rounds of services on several hosts: ``python -m hosts.run PROTOCOL``."""
+"""Command that runs rounds on several hosts: ``python -m hosts.run PROTOCOL``."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ COLUMNS = ("protocol", "rounds", "faults", "operations", "acknowledged", "violat
 
 
 def obstacle() -> str | None:
-    """Return why rounds cannot be run here, or ``None``."""
+    """Return why rounds cannot run here, or ``None``."""
     return missing_program(("nft", "nftables"), ("ngircd", "ngircd")) or refusal()
 
 
 def run_round(protocol: str, seed: int, keep: Path | None = None) -> Result:
     """Run one round. Its directory is removed if nothing was violated.
 
-    :param keep: where to make it, by default in the directory for temporary files.
+    :param keep: parent of its directory, by default the temporary directory.
     """
     directory = Path(tempfile.mkdtemp(prefix=f"{protocol}-{seed}-", dir=keep))
     result = ROUNDS[protocol](seed, directory).run()
@@ -53,7 +53,7 @@ def describe(result: Result) -> str:
 
 
 def table(results: Sequence[Result]) -> str:
-    """Return the table of all rounds, a line for each protocol."""
+    """Return the table of all rounds, one line per protocol."""
     rows = [COLUMNS]
     for protocol in dict.fromkeys(result.protocol for result in results):
         own = [result for result in results if result.protocol == protocol]

@@ -46,7 +46,7 @@ ONE = [entry(20, "harness", "one")]
         [*published(1, "x"), *read("a/1", "x"), entry(2, "a/1", "ended"), entry(3, "a/2", "began"), *read("a/2", "x")],
     ],
 )
-def test_a_valid_history_passes(history: list[Entry]) -> None:
+def test_valid_freenet_history_passes(history: list[Entry]) -> None:
     assert check(BEGAN + history) == []
 
 
@@ -77,6 +77,6 @@ def test_a_valid_history_passes(history: list[Entry]) -> None:
         ),
     ],
 )
-def test_a_violation_is_found(history: list[Entry], violation: str) -> None:
+def test_violation_in_a_freenet_history_is_found(history: list[Entry], violation: str) -> None:
     (found,) = check(BEGAN + history)
     assert found.startswith(violation)

@@ -1,4 +1,4 @@
-"""The checker of fyrehose histories, on histories made by hand."""
+"""Checker of fyrehose histories, on handwritten histories."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KEPT = published("x", 1, kept=1) + published("y", 2)
         KEPT + read("r1", (1, "x"), (2, "y")) + read("r2", (1, "x"), (2, "y")) + read("j", (1, "x"), journal=True),
     ],
 )
-def test_a_right_history_passes(history: list[Entry]) -> None:
+def test_valid_fyrehose_history_passes(history: list[Entry]) -> None:
     assert check(BEGAN + history) == []
 
 
@@ -60,6 +60,6 @@ def test_a_right_history_passes(history: list[Entry]) -> None:
         ),
     ],
 )
-def test_a_violation_is_found(history: list[Entry], violation: str) -> None:
+def test_violation_in_a_fyrehose_history_is_found(history: list[Entry], violation: str) -> None:
     (found,) = check(BEGAN + history)
     assert found.startswith(violation)

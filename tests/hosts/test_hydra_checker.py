@@ -1,4 +1,4 @@
-"""The checker of hydra histories, on histories made by hand."""
+"""Checker of hydra histories, on handwritten histories."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ONE = [status(at, client) for at, client in ((52, "a"), (53, "b"), (54, "c"))]
         [status(1, "a", None), CALM, status(51, "b", None), *ONE],
     ],
 )
-def test_a_right_history_passes(history: list[Entry]) -> None:
+def test_valid_hydra_history_passes(history: list[Entry]) -> None:
     assert check(history) == []
 
 
@@ -70,6 +70,6 @@ def test_a_right_history_passes(history: list[Entry]) -> None:
         ([CALM, *(status(54, client, nodes="ab") for client in "abc")], "not one network"),
     ],
 )
-def test_a_violation_is_found(history: list[Entry], violation: str) -> None:
+def test_violation_in_a_hydra_history_is_found(history: list[Entry], violation: str) -> None:
     (found,) = check(history)
     assert found.startswith(violation)

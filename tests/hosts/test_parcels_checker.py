@@ -1,4 +1,4 @@
-"""The checker of parcels histories, on histories made by hand."""
+"""Checker of parcels histories, on handwritten histories."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SIDE_BY_SIDE = [asked(1, "x"), asked(1.5, "y"), told(2, "x", 2), told(4, "y", 1)
         [asked(1, "x"), *read("r1", "x")],
     ],
 )
-def test_a_right_history_passes(history: list[Entry]) -> None:
+def test_valid_parcels_history_passes(history: list[Entry]) -> None:
     assert check(BEGAN + history) == []
 
 
@@ -60,12 +60,12 @@ def test_a_right_history_passes(history: list[Entry]) -> None:
         (read("r1", "z"), "read and never published: line z"),
     ],
 )
-def test_a_violation_is_found(history: list[Entry], violation: str) -> None:
+def test_violation_in_a_parcels_history_is_found(history: list[Entry], violation: str) -> None:
     (found,) = check(BEGAN + history)
     assert found.startswith(violation)
 
 
-def test_one_number_for_two_events_is_found() -> None:
+def test_one_sequence_number_for_two_events_is_a_violation() -> None:
     found = check([*BEGAN, asked(1, "x"), asked(1, "y"), told(2, "x", 1), told(2, "y", 1), *both("x")])
     assert found[0].startswith("one number for two: 1")
     assert all("lost" in violation for violation in found[1:])

@@ -13,14 +13,16 @@ from hosts.run import ROUNDS, describe, run_round
 from suite.spaces import PROGRAMS, refusal
 
 MOST = 30
-"""Rounds of a protocol, however long the soak is."""
+"""Maximum number of rounds per protocol in a soak."""
 
 
 @pytest.mark.parametrize(
     "protocol",
     [pytest.param(name, marks=pytest.mark.soak(seconds=30 if name == "hydra-partitions" else 0)) for name in ROUNDS],
 )
-def test_what_clients_were_told_holds_on_several_hosts(protocol: str, program: Callable[[str, str], Path]) -> None:
+def test_protocol_guarantees_hold_on_several_hosts_under_faults(
+    protocol: str, program: Callable[[str, str], Path]
+) -> None:
     for name, package in (*PROGRAMS.items(), ("nft", "nftables"), ("ngircd", "ngircd")):
         program(name, package)
     if why := refusal():
@@ -35,7 +37,7 @@ def test_what_clients_were_told_holds_on_several_hosts(protocol: str, program: C
 
 
 @pytest.mark.parametrize("protocol", ROUNDS)
-def test_plans_have_only_faults_that_the_round_injects(protocol: str, tmp_path: Path) -> None:
+def test_fault_plan_contains_only_faults_that_the_round_injects(protocol: str, tmp_path: Path) -> None:
     if why := refusal():
         pytest.skip(why)
     one = ROUNDS[protocol](0, tmp_path)

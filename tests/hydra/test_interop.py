@@ -1,4 +1,4 @@
-"""What the reference writes and was seen to read; and nodes of ours among peers that behave like it."""
+"""Recorded lines of the reference implementation, and nodes among peers that behave like it."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ KINDS: dict[str, type] = {
 }
 
 REFUSED_BY_US = {"line_knock": "bad-id"}
-"""The id 0 is nobody's."""
+"""Id 0 belongs to no node."""
 
 WRITTEN_OTHERWISE_BY_US: dict[str, bytes | None] = {
     "RECV 0 :n!u@h PRIVMSG #c :hello  world": b"RECV 0 :n!u@h PRIVMSG #c :hello  world",
     "PING 0 1 42 extra": b"PING 0 1 42",
     "FOO 1 2": None,
 }
-"""Lines that the reference writes again with fewer blanks or words of no use, or without knowing what they are."""
+"""Lines that the reference writes back with fewer blanks or extra words, or with an unknown command changed."""
 
 READ_OTHERWISE_BY_US = {
     "KNOCK 42 Tw\nKNOCK 43 Tw": "control-character",
@@ -75,11 +75,10 @@ READ_OTHERWISE_BY_US = {
     "PONG 1": "missing-field",
     "SEND 42": "missing-field",
 }
-"""Lines that peers sent in the exchanges, and that are no messages; the reference ignores some of them, and makes up
-what is missing in others."""
+"""Recorded lines of peers that are no valid messages. The reference ignores some and completes others."""
 
 ANSWERS_TO_NOBODY = [Malformed("bad-id", line) for line in (b"MEET 0 1045618677", b"WELCOME 0", b"HELLO 0 1045618677")]
-"""What the reference says to whoever knocks without a number."""
+"""Replies of the reference to a knock without an id."""
 
 
 def of_kind(kind: str) -> list[Any]:
@@ -96,7 +95,7 @@ def decode(data: bytes) -> list[Message]:
 
 
 def named(fields: dict[str, Any]) -> Message:
-    """The message whose fields a vector names."""
+    """Return the message that a vector describes."""
     values = {name: value for name, value in fields.items() if name != "command"}
     if "line" in values:
         values["line"] = values["line"].encode()
@@ -105,7 +104,7 @@ def named(fields: dict[str, Any]) -> Message:
 
 
 def said(vector: Vector) -> dict[str, bytes]:
-    """What each speaker of a conversation sent, in one piece."""
+    """Return all data that each speaker of a conversation sent."""
     streams: dict[str, bytes] = {}
     for step in vector["steps"]:
         text = step.get("line") or step.get("text")
@@ -123,7 +122,7 @@ def conversations() -> list[Any]:
 
 
 @pytest.mark.parametrize("vector", of_kind("golden"))
-def test_a_line_of_the_reference_is_read_and_written_alike(vector: Vector) -> None:
+def test_reference_line_survives_a_round_trip(vector: Vector) -> None:
     data, fields = vector["line"].encode(), vector["fields"]
     refused = REFUSED_BY_US.get(vector["name"])
     if refused is not None:
@@ -138,7 +137,7 @@ def test_a_line_of_the_reference_is_read_and_written_alike(vector: Vector) -> No
 
 
 @pytest.mark.parametrize("vector", of_kind("reparse"))
-def test_what_it_reads_it_writes_as_we_do_but_for_what_it_loses(vector: Vector) -> None:
+def test_reserialized_line_matches_the_reference_except_for_what_it_loses(vector: Vector) -> None:
     line, again = vector["line"], vector["fields"]["serialised_again"].encode()
     (found,) = decode(line.encode() + b"\r\n")
     if isinstance(found, Malformed):
@@ -151,7 +150,7 @@ def test_what_it_reads_it_writes_as_we_do_but_for_what_it_loses(vector: Vector) 
 
 
 @pytest.mark.parametrize("vector", conversations())
-def test_whatever_it_sent_is_a_message(vector: Vector) -> None:
+def test_every_line_sent_by_the_reference_decodes(vector: Vector) -> None:
     for speaker, data in said(vector).items():
         if vector["kind"] == "transcript" or speaker.startswith("node"):
             found = decode(data)
@@ -163,7 +162,7 @@ def test_whatever_it_sent_is_a_message(vector: Vector) -> None:
 
 
 @pytest.mark.parametrize("vector", of_kind("exchange"))
-def test_whatever_it_was_sent_is_one_or_says_why_not(vector: Vector) -> None:
+def test_every_line_sent_to_the_reference_decodes_or_has_a_reason(vector: Vector) -> None:
     for speaker, data in said(vector).items():
         if not speaker.startswith("node"):
             for message in decode(data):
@@ -174,7 +173,7 @@ def test_whatever_it_was_sent_is_one_or_says_why_not(vector: Vector) -> None:
 
 
 @pytest.mark.parametrize("vector", conversations())
-def test_how_it_was_cut_does_not_matter(vector: Vector) -> None:
+def test_chunking_does_not_affect_recorded_lines(vector: Vector) -> None:
     for data in said(vector).values():
         decoder, found = HydraDecoder(), []
         for byte in data:
@@ -183,7 +182,7 @@ def test_how_it_was_cut_does_not_matter(vector: Vector) -> None:
         assert decoder.waiting == len(data.rpartition(b"\r\n")[2])
 
 
-def test_the_whole_vocabulary_was_recorded_but_for_what_the_reference_never_says() -> None:
+def test_recorded_lines_contain_every_message_that_the_reference_sends() -> None:
     sent = {
         type(message)
         for vector in VECTORS
@@ -195,7 +194,7 @@ def test_the_whole_vocabulary_was_recorded_but_for_what_the_reference_never_says
     assert sent == {Malformed, *KINDS.values()} - {Recv, Send}
 
 
-def test_the_reference_knocks_under_its_name() -> None:
+def test_knock_of_the_reference_has_the_legacy_tag() -> None:
     knocks = [
         message
         for vector in VECTORS
@@ -207,22 +206,20 @@ def test_the_reference_knocks_under_its_name() -> None:
     assert {message.tag for message in knocks} == {LEGACY_TAG}
 
 
-def test_ids_are_decimal() -> None:
+def test_ids_on_the_wire_are_decimal() -> None:
     assert decode(b"PONG 1 4294967295 3\r\n") == [Pong("1", MAX_ID, 3)]
     assert decode(b"PONG 1 ffffffff 3\r\n") == [Malformed("bad-id", b"PONG 1 ffffffff 3")]
 
 
-# Nodes of ours among such peers
-
 SERVER: Address = "10.0.0.99", 6_174
-"""Where the first node finds the reference."""
+"""Address at which the first node dials the reference."""
 
 
 class End:
     """One end of a connection.
 
-    :ivar node: who has it; ``None`` for a peer that only the test speaks for.
-    :ivar heard: what came to such a peer.
+    :ivar node: owner; ``None`` for a scripted peer.
+    :ivar heard: data received by a scripted peer.
     """
 
     def __init__(self, wires: Wires, node: int | None, peer: Peer) -> None:
@@ -244,9 +241,9 @@ class End:
 
 
 class Wires:
-    """Three nodes, connected to the first, and whoever else the test plays; bytes take no time.
+    """Three nodes linked to the first, and scripted peers, on a network without latency.
 
-    :ivar told: what each node told its application, with its number.
+    :ivar told: node number and event, of all nodes.
     """
 
     def __init__(self, *, size: int = 3, nodes: int = 3, targets: tuple[LinkTarget, ...] = ()) -> None:
@@ -281,7 +278,7 @@ class Wires:
         self.now = end
 
     def connect(self, number: int, source: str = "10.0.0.77") -> End:
-        """Open a connection to a node; returns the end that the test speaks for."""
+        """Connect to a node and return the test's end."""
         self._number += 1
         end = self._pair(None, Peer(_address(number), self._number, True), number, (source, 50_000 + self._number))
         self.run(0.0)
@@ -357,7 +354,7 @@ def _address(number: int) -> Address:
 
 
 def in_term(**how: Any) -> Wires:
-    """Nodes that have agreed on who leads."""
+    """Return nodes that follow one leader."""
     wires = Wires(**how)
     wires.run(60.0)
     (leader,) = [node for node in wires.nodes if node.role is Role.LEADER]
@@ -367,7 +364,7 @@ def in_term(**how: Any) -> Wires:
 
 
 def standing(wires: Wires) -> list[Any]:
-    """What may not change, whatever the reference says."""
+    """Return the state that reference peers must not be able to change."""
     return [
         (node.id, node.role, node.term, node.leader, [one.id for one in node.state(wires.now).nodes])
         for node in wires.nodes
@@ -375,7 +372,7 @@ def standing(wires: Wires) -> list[Any]:
 
 
 def spoken(vector: Vector) -> list[tuple[str, bytes]]:
-    """Who said what, in order."""
+    """Return speaker and data of each step, in order."""
     found = []
     for step in vector["steps"]:
         text = step.get("line") or step.get("text")
@@ -387,7 +384,7 @@ def spoken(vector: Vector) -> list[tuple[str, bytes]]:
 
 
 def renamed(data: bytes, ids: dict[int, int]) -> bytes:
-    """The same lines with other ids."""
+    """Return the lines with other ids."""
 
     def rename(word: bytes) -> bytes:
         return str(ids.get(int(word), int(word))).encode() if word.isdigit() else word
@@ -396,7 +393,7 @@ def renamed(data: bytes, ids: dict[int, int]) -> bytes:
 
 
 def lines_of_the_reference() -> list[Any]:
-    """Each conversation from the side of one that was the reference: who that was, and as whom the other went."""
+    """Return each conversation from the reference's side, with the role of each speaker."""
     found = []
     for vector in VECTORS:
         if vector["kind"] == "exchange":
@@ -410,7 +407,7 @@ def lines_of_the_reference() -> list[Any]:
 
 
 def play(wires: Wires, vector: Vector, side: str, role: str, ids: Callable[[int], dict[int, int]]) -> End:
-    """Let the test be the reference, which says what it was heard saying, over a link to the first node."""
+    """Replay the reference's lines over a link to the first node."""
     node = wires.nodes[0]
     assert node.id is not None
     end = wires.dialled[-1] if role == "server" else wires.connect(0)
@@ -428,13 +425,13 @@ def nobody_else(own: int) -> dict[int, int]:
 
 
 def the_node(own: int) -> dict[int, int]:
-    """The other one in the conversations is our node."""
+    """Return our node's substitute for the other speaker."""
     return dict.fromkeys((42, 1_505_335_290, 1_205_554_746), own)
 
 
 @pytest.mark.parametrize("ids", [nobody_else, the_node])
 @pytest.mark.parametrize(("vector", "side", "role"), lines_of_the_reference())
-def test_whatever_the_reference_says_our_network_stays_as_it_is(
+def test_recorded_reference_lines_do_not_change_the_network(
     vector: Vector, side: str, role: str, ids: Callable[[int], dict[int, int]]
 ) -> None:
     wires = in_term(targets=(LinkTarget(SERVER, legacy=True),) if role == "server" else ())
@@ -444,14 +441,14 @@ def test_whatever_the_reference_says_our_network_stays_as_it_is(
     assert standing(wires) == before
     assert wires.told == []
     assert end.open
-    # It dies of lines that are longer, or that lack a word.
+    # The reference crashes on longer lines and on lines with a missing word.
     for message in decode(end.heard):
         assert not isinstance(message, Malformed)
         assert len(HydraCodec(LEGACY_MAX_LINE).encode(message)) <= LEGACY_MAX_LINE + 2
 
 
 @pytest.mark.parametrize("vector", of_kind("exchange"))
-def test_whatever_it_was_told_by_strangers_moves_nobody_here(vector: Vector) -> None:
+def test_recorded_lines_of_unbound_peers_do_not_change_the_network(vector: Vector) -> None:
     wires = in_term()
     before = standing(wires)
     end = wires.connect(0)
@@ -466,7 +463,7 @@ def test_whatever_it_was_told_by_strangers_moves_nobody_here(vector: Vector) -> 
 
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("line", ["NOMINATE 9 {id}", "PING 9 x {id}", "DROP {id}", "PONG x {id} 0", "CALL 9"])
-def test_strangers_cannot_speak_for_nodes_without_knocking_as_such(line: str, number: int) -> None:
+def test_unbound_peer_cannot_impersonate_a_node(line: str, number: int) -> None:
     wires = in_term()
     before = standing(wires)
     end = wires.connect(number)
@@ -479,7 +476,7 @@ def test_strangers_cannot_speak_for_nodes_without_knocking_as_such(line: str, nu
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_it_is_taken_in_as_it_takes_others_in(number: int) -> None:
+def test_reference_peer_is_welcomed_with_its_own_message_sequence(number: int) -> None:
     wires = in_term()
     before = standing(wires)
     own = wires.nodes[number].id
@@ -491,7 +488,7 @@ def test_it_is_taken_in_as_it_takes_others_in(number: int) -> None:
     assert standing(wires) == before
 
 
-def test_it_hears_pings_and_may_miss_every_one() -> None:
+def test_reference_peer_stays_connected_without_answering_pings() -> None:
     wires = in_term()
     leader = wires.nodes[0].leader
     end = wires.connect(0)
@@ -505,7 +502,7 @@ def test_it_hears_pings_and_may_miss_every_one() -> None:
     assert Drop not in map(type, decode(end.heard))
 
 
-def test_two_of_them_hear_nothing_of_one_another() -> None:
+def test_two_reference_peers_receive_nothing_from_each_other() -> None:
     wires = in_term()
     first, second = wires.connect(0), wires.connect(0)
     first.send(b"KNOCK 1804289383 Hebi\r\n")
@@ -519,7 +516,7 @@ def test_two_of_them_hear_nothing_of_one_another() -> None:
     assert b"DROP" not in first.heard
 
 
-def test_it_cannot_be_counted_for_a_quorum() -> None:
+def test_reference_peer_does_not_count_towards_a_quorum() -> None:
     wires = Wires(nodes=1, targets=(LinkTarget(SERVER, legacy=True),))
     wires.run(1.0)
     server = wires.dialled[-1]
@@ -536,7 +533,7 @@ def test_it_cannot_be_counted_for_a_quorum() -> None:
     assert wires.said == []
 
 
-def test_its_pings_are_answered_and_it_is_knocked_at_after_the_first() -> None:
+def test_pings_of_a_reference_server_are_answered_and_the_first_is_followed_by_a_knock() -> None:
     wires = in_term(targets=(LinkTarget(SERVER, legacy=True),))
     own = wires.nodes[0].id
     server = wires.dialled[-1]

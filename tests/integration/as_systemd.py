@@ -21,7 +21,7 @@ EQUAL = 4
 
 
 class Argument(ctypes.Structure):
-    """``struct scmp_arg_cmp``."""
+    """C structure ``scmp_arg_cmp``."""
 
     _fields_ = (
         ("number", ctypes.c_uint),
@@ -32,7 +32,7 @@ class Argument(ctypes.Structure):
 
 
 def calls(group: str) -> set[str]:
-    """Return the system calls of a group such as @system-service; a name of one is that one."""
+    """Return the system calls of a group such as @system-service; the name of a call stands for itself."""
     if not group.startswith("@"):
         return {group}
     shown = subprocess.run(["systemd-analyze", "syscall-filter", group], capture_output=True, text=True, check=True)
@@ -46,7 +46,7 @@ def calls(group: str) -> set[str]:
 
 
 def confine(filters: list[str], families: list[str]) -> None:
-    """Let this process, and what it becomes, make only these system calls."""
+    """Restrict this process and its children to these system calls."""
     allowed: set[str] = calls("@default")
     for one in filters:
         for group in one.removeprefix("~").split():
@@ -57,21 +57,21 @@ def confine(filters: list[str], families: list[str]) -> None:
     add = seccomp.seccomp_rule_add_array
     for name in sorted(allowed - {"socket"}):
         number = seccomp.seccomp_syscall_resolve_name(name.encode())
-        if number >= 0:  # Others are of other architectures.
+        if number >= 0:  # The others belong to other architectures.
             assert add(rules, ALLOW, number, 0, None) == 0, name
     opening = seccomp.seccomp_syscall_resolve_name(b"socket")
     for family in socket.AddressFamily:
         allow = family.name in families
         wanted = Argument(0, EQUAL, family, 0)
         assert add(rules, ALLOW if allow else REFUSE | EAFNOSUPPORT, opening, 1, ctypes.byref(wanted)) == 0, family
-    # Kernels before 6.3 do not know the second, which systemd does with more rules.
+    # Kernels before 6.3 lack the second one, for which systemd adds further rules.
     assert libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0, ctypes.get_errno()
     libc.prctl(REFUSE_WRITE_AND_EXECUTE, 1, 0, 0, 0)
     assert seccomp.seccomp_load(rules) == 0
 
 
 def main() -> None:
-    """Become the program."""
+    """Replace this process by the program."""
     unit = json.loads(sys.argv[1])
     spared = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 100) for descriptor in unit["sockets"].values()]
     for number, descriptor in enumerate(spared, 3):

@@ -45,13 +45,13 @@ from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.net.boottime import BoottimeReactor, boottime_seconds
 
 DEADLINE = 120.0
-"""Seconds after which an event that never comes fails a test. Nothing waits that long unless it is broken."""
+"""Seconds after which an awaited event fails a test; reached only on failure."""
 
 BIN = Path(sys.executable).parent
 
 
 class Program:
-    """A process of ours. What it prints is read as it comes, so that a test can wait for it."""
+    """A process under test. Its output is read as it arrives, so that a test can wait for a line."""
 
     def __init__(self, *command: str, **options: Any) -> None:
         self._changed = threading.Condition()
@@ -85,7 +85,7 @@ class Program:
         return f"{self.process.args!r}\nstatus {self.process.poll()}\n{self.out[-8_000:]}\n{self.err[-8_000:]}"
 
     def wait_for(self, pattern: str, *, times: int = 1) -> re.Match[str]:
-        """Return the last match of ``pattern`` in standard output when there are ``times``."""
+        """Return the last match of ``pattern`` in standard output once there are ``times``."""
 
         def matches() -> list[re.Match[str]]:
             return list(re.finditer(pattern, self.out))
@@ -97,7 +97,7 @@ class Program:
             return matches()[times - 1]
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait for something of which nobody tells, and that it is to bring about."""
+        """Wait for a condition that the process brings about, by polling."""
         wait_until(condition, lambda: repr(self))
 
     def write(self, data: bytes) -> None:
@@ -110,7 +110,7 @@ class Program:
         return self
 
     def finish(self, data: bytes = b"") -> int:
-        """End its input, wait for it and return its exit status."""
+        """Close its input, wait for it and return its exit status."""
         if self.process.stdin is not None:
             with suppress(BrokenPipeError):
                 self.process.stdin.write(data)
@@ -140,7 +140,7 @@ Start = Callable[..., Program]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start a program, by its name beside the interpreter, and kill it when the test is over."""
+    """Start a program, found beside the interpreter, and kill it after the test."""
     programs: list[Program] = []
 
     def started(name: str, *arguments: object, of_ours: bool = True, **options: Any) -> Program:
@@ -150,7 +150,7 @@ def start() -> Iterator[Start]:
     yield started
     for program in programs:
         program.destroy()
-        print(program)  # Shown only where the test has failed.
+        print(program)  # Shown only for a failed test.
 
 
 class RunningBackbone:
@@ -163,8 +163,8 @@ class RunningBackbone:
 
     @property
     def sequence(self) -> int:
-        """The last number that it gave; it needs metrics for that."""
-        direct = build_opener(ProxyHandler({}))  # No proxy that the environment names.
+        """Return its last sequence number, which requires metrics."""
+        direct = build_opener(ProxyHandler({}))  # No proxy of the environment is used.
         with direct.open(self.program.wait_for(r"metrics at (http://\S+)")[1], timeout=DEADLINE) as page:
             found = re.search(rb"^fyrehose_backbone_sequence (\S+)", page.read(), re.MULTILINE)
         assert found
@@ -172,7 +172,7 @@ class RunningBackbone:
 
     @property
     def has_lost(self) -> bool:
-        """True if the kernel dropped a datagram for it, which then was retransmitted."""
+        """Return whether the kernel dropped a datagram for it, which was then retransmitted."""
         end = f":{self.address[1]:04X}"
         sockets = [line.split() for line in Path("/proc/net/udp").read_text().splitlines()[1:]]
         return any(int(fields[-1]) for fields in sockets if fields[1].endswith(end))
@@ -181,7 +181,7 @@ class RunningBackbone:
         self.program.wait_for(r"client [0-9.:]+ joined", times=count)
 
     def stop(self) -> None:
-        """Stop it as an operator would. Twisted then ends itself by the same signal."""
+        """Stop it with SIGTERM. Twisted then ends itself by the same signal."""
         assert self.program.signal(signal.SIGTERM).finish() == -signal.SIGTERM
         assert "Traceback" not in self.program.out
 
@@ -189,14 +189,14 @@ class RunningBackbone:
         self.program.signal(signal.SIGKILL).finish()
 
     async def metrics(self) -> dict[str, float]:
-        """Return what the metrics endpoint says."""
+        """Return its metrics."""
         url = self.program.wait_for(r"metrics at (http://\S+)")[1]
         response = await treq.get(url, persistent=False, timeout=DEADLINE)
         lines = (await response.text()).splitlines()
         return {name: float(value) for name, value in (x.rsplit(" ", 1) for x in lines if not x.startswith("#"))}
 
     async def dropped(self) -> dict[str, int]:
-        """Return how many packets were dropped, by reason."""
+        """Return the number of dropped packets by reason."""
         pattern = re.compile(r'fyrehose_backbone_dropped_total\{reason="(\w+)"\}')
         found = {pattern.fullmatch(name): int(value) for name, value in (await self.metrics()).items()}
         return {match[1]: count for match, count in found.items() if match}
@@ -207,7 +207,7 @@ StartBackbone = Callable[..., RunningBackbone]
 
 @pytest.fixture
 def launch(start: Start, tmp_path: Path) -> Start:
-    """Run ``twistd fyrehose-backbone`` in the foreground, ready or not; its state file is in ``tmp_path``."""
+    """Run ``twistd fyrehose-backbone`` in the foreground without waiting; its state file is in ``tmp_path``."""
 
     def launched(*options: object, **more: Any) -> Program:
         return start(
@@ -221,7 +221,7 @@ def launch(start: Start, tmp_path: Path) -> Start:
 def start_backbone(launch: Start, free_port: Callable[[], int]) -> StartBackbone:
     """Start a backbone on a free port and wait until it listens.
 
-    The port stays free when the backbone ends: the kernel gives it to no other process that asks for any port.
+    The port stays free after its exit: the kernel does not assign it to a process that requests any port.
     """
 
     def started(*options: object, port: int | None = None, settle: float = 0, **more: Any) -> RunningBackbone:
@@ -233,12 +233,12 @@ def start_backbone(launch: Start, free_port: Callable[[], int]) -> StartBackbone
 
 @pytest.fixture
 def backbone(start_backbone: StartBackbone, free_port: Callable[[], int]) -> RunningBackbone:
-    """A backbone with metrics that numbers from 1. The kernel gives its port to no client while it is restarted."""
+    """Return a backbone with metrics whose stream starts at 1. No client gets its port while it restarts."""
     return start_backbone("--metrics", "tcp:0", port=free_port())
 
 
 def wait_until(condition: Callable[[], bool], why: Callable[[], object]) -> None:
-    """Wait for something of which nobody tells, such as what another process writes."""
+    """Wait for a condition of another process, by polling."""
     end, never = monotonic() + DEADLINE, threading.Event()
     while not condition():
         assert monotonic() < end, why()
@@ -246,9 +246,9 @@ def wait_until(condition: Callable[[], bool], why: Callable[[], object]) -> None
 
 
 class RunningJournal:
-    """``twistd fyrehose-journal`` in a process of its own, and what it has written.
+    """``twistd fyrehose-journal`` in a process of its own, and its records.
 
-    :ivar path: where the files are.
+    :ivar path: directory of the segments.
     """
 
     def __init__(self, launch: Start, backbone: RunningBackbone, root: Path, options: tuple[object, ...]) -> None:
@@ -261,29 +261,29 @@ class RunningJournal:
 
     @property
     def port(self) -> int:
-        """Its UDP port, once it is bound."""
+        """Return its UDP port once it is bound."""
         return int(self.program.wait_for(r"JournalProtocol starting on (\d+)")[1])
 
     def start(self, *more: object) -> None:
-        """Start it, again if it has ended, and wait until it listens."""
+        """Start or restart it, and wait until it listens."""
         self.launch(*more)
         assert self.port
 
     def launch(self, *more: object) -> None:
-        """Start it, and do not wait."""
+        """Start it without waiting."""
         self.program = self._launch(*self._command, *self._options, *more)
 
     def stop(self) -> None:
-        """Stop it as an operator would."""
+        """Stop it with SIGTERM."""
         assert self.program.signal(signal.SIGTERM).finish() == -signal.SIGTERM, self.program
         assert "Traceback" not in self.program.out, self.program
-        LocalDirectory(self.path).lock().close()  # Nobody has it any more.
+        LocalDirectory(self.path).lock().close()  # Its lock is released.
 
     def kill(self) -> None:
         assert self.program.signal(signal.SIGKILL).finish() == -signal.SIGKILL
 
     def bounds(self) -> Bounds:
-        """How far it goes for readers; it begins at 0 as long as nobody can read it."""
+        """Return the range for readers, from 0 as long as nothing is readable."""
         try:
             with closing(open_reader(self.path)) as reader:
                 return reader.bounds(0) or Bounds(0, 0, -1)
@@ -291,15 +291,15 @@ class RunningJournal:
             return Bounds(0, 0, -1)
 
     def wait_for(self, number: int) -> None:
-        """Wait until all up to ``number`` is durable."""
+        """Wait until everything up to ``number`` is durable."""
         wait_until(lambda: self.bounds().next > number, lambda: f"no {number} in {self.bounds()}: {self.program}")
 
     def wait_for_live(self, number: int) -> None:
-        """Wait until something from ``number`` on is durable, whatever may be missing before it."""
+        """Wait until a message from ``number`` on is durable, whatever is missing before it."""
         wait_until(lambda: self.bounds().last >= number, lambda: f"no {number} in {self.bounds()}: {self.program}")
 
     def records(self, first: int = 0, last: int = 2**48) -> list[tuple[int, bytes]]:
-        """Return what readers are given: numbers and payloads."""
+        """Return numbers and payloads as readers see them."""
         with closing(open_reader(self.path)) as reader:
             bounds = reader.bounds(0)
             assert bounds is not None
@@ -310,11 +310,11 @@ class RunningJournal:
             return found
 
     def digest(self, first: int = 0, last: int = 2**48) -> str:
-        """Return a hash of what readers are given."""
+        """Return a hash of the records as readers see them."""
         return sha256(repr(self.records(first, last)).encode()).hexdigest()
 
     def lines(self) -> list[bytes]:
-        """Return the lines that `fyrehose pub` published."""
+        """Return the lines published by `fyrehose pub`."""
         return [payload[ENVELOPE_SIZE:] for _, payload in self.records()]
 
 
@@ -323,7 +323,7 @@ StartJournal = Callable[..., RunningJournal]
 
 @pytest.fixture
 def launch_journal(start: Start, tmp_path: Path) -> Start:
-    """Run ``twistd fyrehose-journal`` in the foreground, ready or not."""
+    """Run ``twistd fyrehose-journal`` in the foreground without waiting."""
 
     def launched(*options: object, **more: Any) -> Program:
         return start(
@@ -345,7 +345,7 @@ def start_journal(launch_journal: Start, tmp_path: Path) -> StartJournal:
 
 @pytest.fixture
 def check(start: Start) -> Callable[[RunningJournal], str]:
-    """Let ``fyrehose journal check`` read all of a journal, and return what it says: nothing is damaged."""
+    """Check a whole journal with ``fyrehose journal check`` and return its output: nothing is damaged."""
 
     def checked(journal: RunningJournal) -> str:
         program = start("fyrehose", "journal", "check", journal.path)
@@ -360,23 +360,23 @@ Numbered = Sequence[tuple[int, bytes]]
 
 
 def compare_told(told: Numbered, raw: Numbered, seen: Numbered) -> None:
-    """Compare what publishers were told with the stream. No two messages of theirs are equal.
+    """Compare publish results with the stream. No two published messages are equal.
 
-    A message whose DELIVER is lost on the way to its publisher alone is pushed again, and has two numbers then. Its
-    publisher may be told the later one; subscribers leave out the repeat, and have the message under the first.
+    A message whose DELIVER is lost only on the way to its publisher is pushed again, and then has two numbers. Its
+    publisher may be told the later one; subscribers drop the repeat, and receive the message under the first.
 
-    :param told: numbers and messages.
-    :param raw: the stream with its repeats and envelopes, as it is on the wire.
-    :param seen: the stream as subscribers have it.
+    :param told: numbers and messages of the results.
+    :param raw: the stream with repeats and envelopes, as on the wire.
+    :param seen: the stream as subscribers receive it.
     """
     for stream in (raw, seen):
         numbers = [number for number, _ in stream]
         assert numbers == sorted(set(numbers))
-    # A number that was told is that message's alone, and is told once.
+    # A reported number belongs to one message, and is reported once.
     on_the_wire = {number: data[ENVELOPE_SIZE:] for number, data in raw}
     assert [(number, on_the_wire.get(number)) for number, _ in told] == list(told)
     assert len({number for number, _ in told}) == len(told)
-    # Subscribers have each message once, under the first number that it was given.
+    # Subscribers receive each message once, under its first number.
     first: dict[bytes, int] = {}
     for number, data in raw:
         first.setdefault(data, number)
@@ -389,12 +389,12 @@ def compare_told(told: Numbered, raw: Numbered, seen: Numbered) -> None:
 
 @pytest.fixture
 def check_told() -> Callable[[Numbered, Numbered, Numbered], None]:
-    """Compare what publishers were told with the stream; see :func:`compare_told`."""
+    """Compare publish results with the stream; see :func:`compare_told`."""
     return compare_told
 
 
 class Load:
-    """``fyrehose pub`` that publishes the lines 1, 2, and so on, each filled up with zeros to ``size``, without end."""
+    """``fyrehose pub`` that publishes the lines 1, 2, ... padded with zeros to ``size``, without end."""
 
     def __init__(self, start: Start, backbone: RunningBackbone, size: int) -> None:
         self.size = size
@@ -404,11 +404,11 @@ class Load:
         self._numbers.stdout.close()
 
     def pause(self) -> None:
-        """Publish what is on the way, and stay to help others."""
+        """Publish what is in flight, and stay connected to serve repairs."""
         self._numbers.send_signal(signal.SIGSTOP)
 
     def finish(self) -> None:
-        """Publish what is on the way, and leave."""
+        """Publish what is in flight, and leave."""
         self.destroy()
         assert self.publisher.finish() == 0, self.publisher
 
@@ -417,15 +417,16 @@ class Load:
         self._numbers.wait()
 
     def check(self, lines: list[bytes]) -> None:
-        """See whether ``lines`` are all that was published. The last line may have been cut, and what was pushed again
-        because it came back late is there twice."""
+        """Check that ``lines`` are all published lines. The last line may be cut, and messages pushed again because
+        they came back late occur twice.
+        """
         numbers = {int(line) for line in lines if len(line) == self.size}
         assert numbers == set(range(1, max(numbers) + 1)), f"{len(numbers)} of {max(numbers)}"
 
 
 @pytest.fixture
 def load(start: Start) -> Iterator[Callable[..., Load]]:
-    """Publish without end, until the test is over."""
+    """Publish without end until the test is over."""
     loads: list[Load] = []
 
     def loaded(backbone: RunningBackbone, size: int = 200) -> Load:
@@ -438,7 +439,7 @@ def load(start: Start) -> Iterator[Callable[..., Load]]:
 
 
 class Peer:
-    """A bare socket that speaks packets."""
+    """Raw socket that sends and receives packets."""
 
     def __init__(self, backbone: Address, host: str = "127.0.0.1") -> None:
         self.backbone = backbone
@@ -457,7 +458,7 @@ class Peer:
         return decode(self.socket.recv(65_536))
 
     def keepalive(self, flags: int = 0, address: Address = ANY_ADDRESS) -> list[Packet]:
-        """Send a KEEPALIVE and return what comes before its ACK: by then all that was sent before was looked at."""
+        """Send a KEEPALIVE; return the packets before its ACK, by which all earlier ones were processed."""
         self._tokens += 1
         token = self._tokens.to_bytes(16, "big")
         self.send(Keepalive(address, flags, token))
@@ -467,7 +468,7 @@ class Peer:
         return packets
 
     def refused(self, flags: int = 0, address: Address = ANY_ADDRESS) -> None:
-        """Send a KEEPALIVE to which no ACK is to come."""
+        """Send a KEEPALIVE that must not be acknowledged."""
         self.send(Keepalive(address, flags, b"refused".ljust(16)))
 
     def publish(self, *data: bytes) -> None:
@@ -475,7 +476,7 @@ class Peer:
             self.send(Push(item))
 
     def publish_once(self, items: Iterable[bytes]) -> None:
-        """Publish a few at a time and wait until they come back, so that none is pushed twice on a busy machine."""
+        """Publish in small batches and wait for their DELIVERs, so that none is pushed twice on a busy machine."""
         self.keepalive(Flags.NOJOURNAL)
         left = list(items)
         while left:
@@ -484,7 +485,7 @@ class Peer:
             assert [data for _, data in self.delivered(len(some))] == some
 
     def delivered(self, count: int) -> list[tuple[int, bytes]]:
-        """Return the next ``count`` DELIVERs; anything else on the way is dropped."""
+        """Return the next ``count`` DELIVERs, ignoring other packets."""
         found: list[tuple[int, bytes]] = []
         end = monotonic() + DEADLINE
         while len(found) < count:
@@ -499,7 +500,7 @@ MakePeer = Callable[..., Peer]
 
 @pytest.fixture
 def peer() -> Iterator[MakePeer]:
-    """Make a :class:`Peer` of a backbone."""
+    """Return a factory of peers of a backbone."""
     peers: list[Peer] = []
 
     def made(backbone: RunningBackbone | Address, host: str = "127.0.0.1") -> Peer:
@@ -513,7 +514,7 @@ def peer() -> Iterator[MakePeer]:
 
 @pytest.fixture
 def in_time() -> Callable[[Any], Any]:
-    """Wait for a Deferred, no longer than the deadline."""
+    """Wait for a Deferred, at most until the deadline."""
 
     def waiting(deferred: Any) -> Any:
         from twisted.internet import reactor
@@ -525,7 +526,7 @@ def in_time() -> Callable[[Any], Any]:
 
 @pytest.fixture
 def leaving() -> Iterator[list[Any]]:
-    """Protocols that the test has started; they leave when it is over."""
+    """Return a list of started protocols, which leave after the test."""
     protocols: list[Any] = []
     yield protocols
     for protocol in protocols:
@@ -533,17 +534,17 @@ def leaving() -> Iterator[list[Any]]:
 
 
 class Crossing(NamedTuple):
-    """A datagram between a client and the backbone, or whoever repairs."""
+    """A datagram between a client and the backbone or a repairing client."""
 
     datagram: bytes
     source: Address
     client: Address
     port: Any
-    """From where it goes on."""
+    """Port from which it is forwarded."""
     to: Address
 
     def resume(self, port: Any = None) -> None:
-        """Let it go where it wants, unless the relay is closed by now."""
+        """Forward it to its destination unless the relay is closed."""
         port = self.port if port is None else port
         if port.transport is not None:
             port.transport.write(self.datagram, self.to)
@@ -553,7 +554,7 @@ Carry = Callable[[Crossing], None]
 
 
 class Relay(DatagramProtocol):
-    """Looks like the backbone to its clients, and asks ``carry`` what becomes of each datagram, in both directions."""
+    """Proxy of a backbone that passes each datagram in either direction to ``carry``."""
 
     noisy = False
 
@@ -565,7 +566,7 @@ class Relay(DatagramProtocol):
         self.address: Address = ("127.0.0.1", self.listen(self))
 
     def listen(self, protocol: DatagramProtocol) -> int:
-        """Bind ``protocol`` until the test is over; return its port."""
+        """Bind ``protocol`` during the test; return its port."""
         from twisted.internet import reactor
 
         listening: Any = reactor
@@ -580,7 +581,7 @@ class Relay(DatagramProtocol):
 
 
 class Upstream(DatagramProtocol):
-    """Stands for one client towards the backbone, and towards those who repair."""
+    """Relay socket that represents one client to the backbone and to repairing clients."""
 
     noisy = False
 
@@ -594,7 +595,7 @@ class Upstream(DatagramProtocol):
 
 @pytest.fixture
 def relay() -> Iterator[Callable[[Address, Carry], Relay]]:
-    """Put something between a backbone and its clients. Ask for it before `leaving`, so that they say goodbye to it."""
+    """Put a relay between a backbone and its clients. Request it before `leaving`, so that their goodbyes pass it."""
     relays: list[Relay] = []
 
     def made(backbone: Address, carry: Carry) -> Relay:
@@ -616,7 +617,7 @@ os.dup2(13, 3)
 os.dup2(14, 4)
 os.execvp(command[0], command)
 """
-"""Chromium reads commands from descriptor 3, and answers on descriptor 4."""
+"""Descriptors from which Chromium reads commands and to which it writes answers."""
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 
@@ -624,8 +625,8 @@ SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 class Browser:
     """Chromium with one page, over the DevTools protocol.
 
-    :ivar errors: exceptions that no script of the page caught.
-    :ivar said: what scripts wrote to the console, and what the browser itself logged about the page.
+    :ivar errors: uncaught exceptions of the page.
+    :ivar said: console output of scripts, and log entries of the browser about the page.
     """
 
     def __init__(self, command: list[str]) -> None:
@@ -647,7 +648,7 @@ class Browser:
         self.call("Page.setLifecycleEventsEnabled", enabled=True)
 
     def call(self, method: str, **parameters: Any) -> Any:
-        """Send a command, and return its result."""
+        """Send a command and return its result."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         if self._session:
@@ -660,9 +661,9 @@ class Browser:
                 return answer["result"]
 
     def _next(self) -> dict[str, Any]:
-        """Return the next answer or event; keep what events tell."""
+        """Return the next answer or event; record the contents of events."""
         while b"\0" not in self._rest:
-            # Twice as long as a condition on the page is waited for.
+            # Twice the timeout of conditions on the page.
             assert select.select([self._read], [], [], 2 * DEADLINE)[0], "the browser is silent"
             data = os.read(self._read, 65_536)
             assert data, "the browser ended"
@@ -692,11 +693,11 @@ class Browser:
         assert self.run(promise_of(condition, DEADLINE)), f"never: {condition}\n{self.run('document.body.innerText')}"
 
     def before_scripts(self, script: str) -> None:
-        """Run a script in each page that is opened from now on, before those of the page."""
+        """Run a script in each page opened from now on, before those of the page."""
         self.call("Page.addScriptToEvaluateOnNewDocument", source=script)
 
     def go(self, url: str) -> None:
-        """Open a page, and wait until it has loaded."""
+        """Open a page and wait until it has loaded."""
         went = self.call("Page.navigate", url=url)
         assert "errorText" not in went, (url, went)
         while went["loaderId"] not in self._loaded:
@@ -711,11 +712,11 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyUp", **more)
 
     def type(self, text: str) -> None:
-        """Enter text where the focus is."""
+        """Enter text into the focused element."""
         self.call("Input.insertText", text=text)
 
     def size(self, width: int, height: int, *, dark: bool = False) -> None:
-        """Give the page a size and a colour scheme, and wait until it has them."""
+        """Set the size and the colour scheme of the page, and wait for them."""
         metrics = {"width": width, "height": height, "screenWidth": width, "screenHeight": height}
         self.call("Emulation.setDeviceMetricsOverride", **metrics, deviceScaleFactor=1, mobile=width < 600)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -723,7 +724,7 @@ class Browser:
         self.until(f"screen.width === {width} && matchMedia('(prefers-color-scheme: {scheme['value']})').matches")
 
     def show_figures(self, url: str, width: int, height: int, *, dark: bool = False) -> Browser:
-        """Open a report, wait until its figures are drawn, and assert that nothing went wrong or was stopped."""
+        """Open a report, wait until its figures are drawn, and assert that no script failed or was blocked."""
         self.size(width, height, dark=dark)
         self.go(url)
         self.until("document.documentElement.dataset.drawn > 0 || document.getElementById('errors')")
@@ -733,7 +734,7 @@ class Browser:
         return self
 
     def keep(self, name: str) -> Path:
-        """Keep a picture of the page, and return where."""
+        """Save a screenshot of the page and return its path."""
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         data = b64decode(self.call("Page.captureScreenshot", format="png")["data"])
         assert data.startswith(b"\x89PNG")
@@ -742,9 +743,9 @@ class Browser:
         return path
 
     def close(self) -> None:
-        """End it with all of its processes."""
+        """Terminate it with all of its processes."""
         self._session = ""
-        with suppress(AssertionError, OSError):  # It may have ended before.
+        with suppress(AssertionError, OSError):  # It may have exited before.
             self.call("Browser.close")
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(DEADLINE)
@@ -757,7 +758,7 @@ class Browser:
 
 @pytest.fixture
 def open_browser(browser: Any) -> Iterator[Callable[[], Browser]]:
-    """Open a page in a browser, whose clock is the real one; where there is no browser, the test is skipped."""
+    """Return a function that opens a page in a browser with a real clock; skip the test without a browser."""
     opened: list[Browser] = []
 
     def made() -> Browser:
@@ -773,7 +774,7 @@ def open_browser(browser: Any) -> Iterator[Callable[[], Browser]]:
 def open_firefox(
     program: Callable[[str, str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[], Firefox]]:
-    """Open a page in Firefox; where it is not installed, the test is skipped."""
+    """Return a function that opens a page in Firefox; skip the test if it is not installed."""
     opened: list[Firefox] = []
 
     def made() -> Firefox:
@@ -787,10 +788,10 @@ def open_firefox(
 
 
 class RunningNode:
-    """``twistd parcels-node`` in a process of its own, which is started with the same options each time.
+    """``twistd parcels-node`` in a process of its own, restarted with the same options.
 
-    :ivar address: where other nodes and publishers reach it.
-    :ivar url: where its HTTP is.
+    :ivar address: address for nodes and publishers.
+    :ivar url: URL of its HTTP site.
     """
 
     def __init__(
@@ -812,23 +813,23 @@ class RunningNode:
         self.program: Program
 
     def start(self, *more: object) -> RunningNode:
-        """Start it, again if it has ended."""
+        """Start or restart it."""
         command = "twistd", "-n", "--pidfile=", "parcels-node", "--name", self.name, *self._options(self), *more
         self.program = self._start(*command, cwd=self._root, stderr=subprocess.STDOUT)
         return self
 
     def kill(self) -> None:
-        """Kill it with -9."""
+        """Kill it with SIGKILL."""
         assert self.program.signal(signal.SIGKILL).finish() == -signal.SIGKILL, self.program
         assert "Traceback" not in self.program.out, self.program
 
     def stop(self) -> None:
-        """Stop it as an operator would."""
+        """Stop it with SIGTERM."""
         assert self.program.signal(signal.SIGTERM).finish() == -signal.SIGTERM, self.program
         assert "Traceback" not in self.program.out, self.program
 
     def ask(self, path: str, data: bytes | None = None, **headers: str) -> tuple[int, bytes]:
-        """Send a request, and return status and body of the answer."""
+        """Send a request; return status and body of the response."""
         request = Request(self.url + path, data, {name.replace("_", "-"): value for name, value in headers.items()})
         try:
             with urlopen(request, timeout=DEADLINE, context=self.context) as answer:
@@ -838,14 +839,14 @@ class RunningNode:
                 return error.code, error.read()
 
     def publish(self, data: bytes) -> int:
-        """Publish an event over HTTP, and return its number."""
+        """Publish an event over HTTP and return its sequence number."""
         status, body = self.ask("/events", data, Content_Type="application/octet-stream")
         assert status == 201, (status, body, self.program)
         number: int = json.loads(body)["sequence"]
         return number
 
     def state(self) -> dict[str, Any]:
-        """Return what it says of the cluster; nothing if it does not answer."""
+        """Return the state of the cluster, empty without a response."""
         try:
             status, body = self.ask("/cluster")
         except OSError:
@@ -855,14 +856,14 @@ class RunningNode:
         return found
 
     def events(self, first: int, last: int) -> list[tuple[int, str, str]]:
-        """Return numbers, publishers and data of events."""
+        """Return sequence number, publisher and data of events."""
         status, body = self.ask(f"/events?from={first}&to={last}&encoding=base64")
         assert status == 200, body
         found = [(one["sequence"], one["publisher"], b64decode(one["data"]).decode()) for one in json.loads(body)]
         return found if not found or found[-1][0] >= last else found + self.events(found[-1][0] + 1, last)
 
     def metrics(self) -> dict[str, float]:
-        """Return what it counts."""
+        """Return its counters."""
         _, body = self.ask("/metrics")
         lines = [line for line in body.decode().splitlines() if not line.startswith("#")]
         return {
@@ -870,7 +871,7 @@ class RunningNode:
         }
 
     def wait_for(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-        """Return how the cluster looks from here once that is as it should be."""
+        """Return the state of the cluster once a condition on it holds."""
         found: list[dict[str, Any]] = []
 
         def holds() -> bool:
@@ -881,11 +882,11 @@ class RunningNode:
         return found[-1]
 
     def wait_for_event(self, sequence: int) -> None:
-        """Wait until it has handed an event on."""
+        """Wait until it has delivered an event."""
         self.wait_for(lambda state: state["sequence"] >= sequence)
 
     def wait_to_work(self, *names: str) -> dict[str, Any]:
-        """Wait until it can order events together with just these members, all of them alive."""
+        """Wait until its cluster orders events with exactly these members, all alive."""
 
         def works(state: dict[str, Any]) -> bool:
             alive = sorted(member["name"] for member in state["members"] if member["alive"])
@@ -895,11 +896,11 @@ class RunningNode:
 
 
 class RunningCluster(dict[str, RunningNode]):
-    """Nodes by their names, of which each knows all others."""
+    """Nodes by name, each of which knows all others."""
 
     @property
     def leader(self) -> RunningNode:
-        """The node that orders, as one that works says; where none does just now, it is waited for."""
+        """Return the leader as named by a working node; wait while there is none."""
         named: list[str] = []
 
         def is_named() -> bool:
@@ -912,19 +913,19 @@ class RunningCluster(dict[str, RunningNode]):
 
     @property
     def followers(self) -> list[RunningNode]:
-        """The other nodes."""
+        """Return the other nodes."""
         leader = self.leader
         return [node for node in self.values() if node is not leader]
 
     def wait_to_work(self) -> None:
-        """Wait until all of them are members, and agree on who orders."""
+        """Wait until all nodes are members and agree on the leader."""
         wait_until(
             lambda: len({node.wait_to_work(*self)["leader"] for node in self.values()}) == 1,
             lambda: f"no common leader: {[node.state() for node in self.values()]}",
         )
 
     def events(self, first: int, last: int) -> list[tuple[int, str, str]]:
-        """Return the events that all have, which are the same everywhere."""
+        """Return the events of all nodes, which must be equal."""
         for node in self.values():
             node.wait_for_event(last)
         found = [node.events(first, last) for node in self.values()]
@@ -938,7 +939,7 @@ StartCluster = Callable[..., RunningCluster]
 
 @pytest.fixture
 def make_nodes(start: Start, free_port: Callable[[], int], tmp_path: Path) -> StartCluster:
-    """Make nodes of one cluster that are not started yet; the first of them begins it.
+    """Make nodes of one cluster without starting them; the first one bootstraps.
 
     Options of all of them may be a function of the node.
     """
@@ -953,7 +954,7 @@ def make_nodes(start: Start, free_port: Callable[[], int], tmp_path: Path) -> St
                     common += ["--neighbour", other.address]
             if node.name == names[0]:
                 common.append("--found")
-            return [*common, *options(node)]  # Where an option is there twice, the last one counts.
+            return [*common, *options(node)]  # The last of several equal options takes effect.
 
         for name in names:
             cluster[name] = RunningNode(start, name, (free_port(), free_port()), tmp_path, options_of)
@@ -964,7 +965,7 @@ def make_nodes(start: Start, free_port: Callable[[], int], tmp_path: Path) -> St
 
 @pytest.fixture
 def start_cluster(make_nodes: StartCluster) -> StartCluster:
-    """Start nodes of one cluster, and wait until all are members of it."""
+    """Start nodes of one cluster and wait until all are members."""
 
     def started(*names: str, **more: Any) -> RunningCluster:
         cluster = make_nodes(*names, **more)
@@ -978,12 +979,12 @@ def start_cluster(make_nodes: StartCluster) -> StartCluster:
 
 @pytest.fixture
 def await_true() -> Callable[..., None]:
-    """Wait for something of which nobody tells."""
+    """Wait for a condition, by polling."""
     return wait_until
 
 
 class SkippingClock(BoottimeReactor):
-    """A reactor with a clock that a test can move on, so that it waits for no timeout."""
+    """Reactor with a clock that a test can advance, so that no timeout is waited for."""
 
     def __init__(self) -> None:
         from twisted.internet import reactor
@@ -992,49 +993,49 @@ class SkippingClock(BoottimeReactor):
         super().__init__(reactor, lambda: boottime_seconds() + self._skipped)
 
     def skip(self, seconds: float) -> None:
-        """Let time pass; calls that are due by then are made in the next turn of the reactor."""
+        """Advance the clock; calls that are due run in the next turn of the reactor."""
         self._skipped += seconds
         self._reactor.callLater(0, self._run)
 
 
 @pytest.fixture
 def skipping_clock() -> type[SkippingClock]:
-    """Make a clock that the test moves on."""
+    """Return a clock that the test advances."""
     return SkippingClock
 
 
 class Asking:
-    """A connection to a node's --control."""
+    """Connection to a node's control port."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), DEADLINE)
         self.file = self.socket.makefile("rb")
 
     def ask(self, **question: Any) -> dict[str, Any]:
-        """Return the next answer."""
+        """Send a request and return the next response."""
         self.tell(**question)
         return self.read()
 
     def tell(self, **question: Any) -> None:
-        """Ask, and do not wait."""
+        """Send a request without waiting."""
         self.socket.sendall(json.dumps(question).encode() + b"\n")
 
     def read(self) -> dict[str, Any]:
-        """Return the next answer."""
+        """Return the next response."""
         line = self.file.readline()
         assert line, "the node hung up"
         found: dict[str, Any] = json.loads(line)
         return found
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.file.close()
         self.socket.close()
 
 
 @pytest.fixture
 def asking() -> type[Asking]:
-    """Connect to the --control of a node, given its port."""
+    """Return a function that connects to a control port."""
     return Asking
 
 
@@ -1094,7 +1095,7 @@ HELD_BACK = {
     "inspircd": (' commandrate="100000" fakelag="no"', 'threshold="1000000"'),
     "ircd-hybrid": (", can_flood",),
 }
-"""What the configurations above say so that servers take lines as fast as they come."""
+"""Settings of the configurations above that disable throttling."""
 
 
 class Ircd:
@@ -1130,11 +1131,11 @@ class Ircd:
             text += NGIRCD_TLS.format(certificate=certificate[0], key=certificate[1], tls_port=self.tls_port)
         self.config = root / "config"
         self.config.write_text(text.lstrip())
-        self.config.chmod(0o644)  # Whatever the umask: ircd-hybrid reads it as another user.
+        self.config.chmod(0o644)  # Independent of the umask, since ircd-hybrid reads it as another user.
         self.program: Program
 
     def start(self) -> Ircd:
-        """Start it, again if it has ended, and wait until it listens."""
+        """Start or restart it, and wait until it listens."""
         options: dict[str, Any] = {"cwd": self._root}
         match self.kind:
             case "ngircd":
@@ -1146,13 +1147,13 @@ class Ircd:
                 files = ("pidfile", "logfile", "klinefile", "dlinefile", "xlinefile", "resvfile")
                 command = ["-foreground", "-configfile", self.config]
                 command += [part for file in files for part in (f"-{file}", self._root / file)]
-                options |= {"user": "nobody"} if os.geteuid() == 0 else {}  # It refuses to be root.
+                options |= {"user": "nobody"} if os.geteuid() == 0 else {}  # It refuses to run as root.
         self.program = self._start(self._path, *command, of_ours=False, **options)
         wait_until(self._listens, lambda: f"{self.kind} does not listen: {self.program}")
         return self
 
     def kill(self) -> None:
-        """Kill it with -9."""
+        """Kill it with SIGKILL."""
         self.program.destroy()
 
     def _listens(self) -> bool:
@@ -1166,13 +1167,13 @@ class Ircd:
 def start_ircd(
     start: Start, free_port: Callable[[], int], program: Callable[[str, str], Path]
 ) -> Iterator[Callable[..., Ircd]]:
-    """Start an IRC server; where it is not installed, the test is skipped."""
+    """Return a function that starts an IRC server; skip the test if it is not installed."""
     roots: list[Path] = []
 
     def started(kind: str, certificate: tuple[Path, Path] | None = None, *, holds_back: bool = False) -> Ircd:
-        # The PATH of an ordinary user has no sbin.
+        # The PATH of an ordinary user lacks sbin.
         path = shutil.which(kind, path=f"{os.environ['PATH']}:/usr/sbin") or program(kind, kind)
-        # Not in pytest's directories: others may not look into these, and ircd-hybrid does not run as root.
+        # Other users cannot read pytest's directories, and ircd-hybrid does not run as root.
         roots.append(Path(tempfile.mkdtemp(prefix="ircd-")))
         roots[-1].chmod(0o777)
         ports = free_port(), free_port()
@@ -1184,9 +1185,9 @@ def start_ircd(
 
 
 class IrcStranger:
-    """Somebody on IRC who shares no code with us: a socket, and a thread that reads it.
+    """IRC client that shares no code with the package: a socket and a reader thread.
 
-    :ivar lines: all that came, without CR LF.
+    :ivar lines: received lines, without CR LF.
     """
 
     def __init__(self, port: int, nick: str, channel: str = "") -> None:
@@ -1207,11 +1208,11 @@ class IrcStranger:
         self.socket.sendall(b"".join((x.encode() if isinstance(x, str) else x) + b"\r\n" for x in lines))
 
     def matching(self, pattern: bytes) -> list[bytes]:
-        """Return the lines that have ``pattern`` in them."""
+        """Return the lines that match ``pattern``."""
         return [line for line in tuple(self.lines) if re.search(pattern, line)]
 
     def wait_for(self, pattern: bytes, times: int = 1) -> list[bytes]:
-        """Return the lines that have ``pattern`` in them once there are ``times``."""
+        """Return the lines that match ``pattern`` once there are ``times``."""
         with self._changed:
             found = self._changed.wait_for(lambda: len(self.matching(pattern)) >= times, DEADLINE)
             last = [line[:100] for line in self.lines[-20:]]
@@ -1219,7 +1220,7 @@ class IrcStranger:
         return self.matching(pattern)
 
     def close(self) -> None:
-        """Go away without a word."""
+        """Disconnect without QUIT."""
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
         self._thread.join(DEADLINE)
@@ -1240,7 +1241,7 @@ class IrcStranger:
 
 @pytest.fixture
 def irc_stranger() -> Iterator[Callable[..., IrcStranger]]:
-    """Have somebody on IRC until the test is over."""
+    """Return a function that connects an IRC client during the test."""
     strangers: list[IrcStranger] = []
 
     def made(ircd: Ircd, nick: str, channel: str = "") -> IrcStranger:
@@ -1254,7 +1255,7 @@ def irc_stranger() -> Iterator[Callable[..., IrcStranger]]:
 
 @pytest.fixture
 def certified(tmp_path: Path) -> tuple[Path, Path]:
-    """Return the files of a certificate for 127.0.0.1, which signs itself, and of its key."""
+    """Return the files of a self-signed certificate for 127.0.0.1 and of its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
@@ -1279,9 +1280,9 @@ def certified(tmp_path: Path) -> tuple[Path, Path]:
 
 
 class StrangePage:
-    """A page of another origin, in a web server of its own, which tells what came of what it tried.
+    """A page of another origin on a web server of its own, which reports the results of its attempts.
 
-    :ivar told: what it has POSTed.
+    :ivar told: reported results.
     """
 
     def __init__(self, page: str, host: str) -> None:
@@ -1313,7 +1314,7 @@ class StrangePage:
         self._thread.start()
 
     def wait(self) -> bool:
-        """Wait until it has told something."""
+        """Wait for a report."""
         with self._changed:
             return bool(self._changed.wait_for(lambda: self.told, DEADLINE))
 
@@ -1325,12 +1326,12 @@ class StrangePage:
 
 @pytest.fixture
 def open_strange_page(browser: Any, start: Start) -> Callable[..., Any]:
-    """Open a page of another origin in a real browser, and return what it tells."""
+    """Open a page of another origin in a real browser and return its reports."""
 
     def opened(page: str, host: str = "127.0.0.1") -> Any:
         with closing(StrangePage(page, host)) as strange:
             command = [word for word in browser("--enable-logging=stderr", strange.url) if "virtual-time" not in word]
-            # Without something to do, a headless browser ends as soon as the page is there.
+            # Without debugging, a headless browser exits once the page has loaded.
             command.insert(-1, "--remote-debugging-port=0")
             chromium = start(*command, of_ours=False, stdin=subprocess.DEVNULL)
             assert strange.wait(), chromium

@@ -1,4 +1,4 @@
-"""A message that one client holds is found among many that do not."""
+"""Repair of a message that one client holds among many that do not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BYSTANDERS = 12
 
 
 class Reader(SubscriberProtocol):
-    """Waits for message COUNT."""
+    """Subscriber that waits for message COUNT."""
 
     def __init__(self, config: ClientConfig) -> None:
         super().__init__(config)
@@ -51,7 +51,7 @@ async def fill(backbone: Any, in_time: Any) -> None:
 
 
 async def late_readers(backbone: Any, leaving: list[Any]) -> list[Reader]:
-    """Return a reader from number 1 and one from the oldest, who join after BYSTANDERS others."""
+    """Return a reader from number 1 and one from the oldest message, which join after BYSTANDERS others."""
     from twisted.internet import reactor
 
     for _ in range(BYSTANDERS):
@@ -64,7 +64,7 @@ async def late_readers(backbone: Any, leaving: list[Any]) -> list[Reader]:
 
 @pytest.mark.parametrize("forward", ["random", "round-robin"])
 @pytest_twisted.ensureDeferred
-async def test_a_durable_journal_is_found_among_subscribers_that_joined_late(
+async def test_repair_reaches_a_journal_among_many_late_subscribers(
     forward: str, start_backbone: Any, start_journal: Any, in_time: Any, leaving: list[Any]
 ) -> None:
     backbone = start_backbone("--retransmit", 0, "--forward", forward, "--metrics", "tcp:0")
@@ -85,7 +85,7 @@ async def test_a_durable_journal_is_found_among_subscribers_that_joined_late(
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_subscriber_that_holds_the_stream_in_memory_is_found_too(
+async def test_repair_reaches_a_subscriber_that_holds_the_stream_in_memory(
     start_backbone: Any, in_time: Any, leaving: list[Any]
 ) -> None:
     from twisted.internet import reactor
@@ -103,7 +103,7 @@ async def test_a_subscriber_that_holds_the_stream_in_memory_is_found_too(
 
 
 @pytest_twisted.ensureDeferred
-async def test_the_backbone_alone_repairs_what_no_client_holds(
+async def test_backbone_repairs_messages_that_no_client_holds(
     start_backbone: Any, in_time: Any, leaving: list[Any]
 ) -> None:
     backbone = start_backbone()

@@ -18,12 +18,12 @@ MESSAGES = [b"one", b"", b"\xff\x00\r binary", b"last, no newline", b"of a file"
 
 
 def complaints(program: Any) -> list[str]:
-    """What is on standard error besides the progress bar."""
+    """Return standard error without the progress bar."""
     return [line for line in re.split(r"[\r\n]", program.err) if line.strip() and not PROGRESS.fullmatch(line)]
 
 
 @pytest.mark.extended
-def test_what_is_published_is_printed_everywhere(start: Any, backbone: Any, tmp_path: Path) -> None:
+def test_published_messages_are_printed_by_all_subscribers(start: Any, backbone: Any, tmp_path: Path) -> None:
     to = ("-b", backbone.text)
     journal = start("fyrehose", "sub", *to)
     lines = start("fyrehose", "sub", *to, "--count", 6)
@@ -52,7 +52,7 @@ def test_what_is_published_is_printed_everywhere(start: Any, backbone: Any, tmp_
     assert [item["data"] for item in found] == ["one", "", "/wANIGJpbmFyeQ==", *(m.decode() for m in MESSAGES[3:])]
     assert [item.get("encoding") for item in found] == [None, None, "base64", None, None, None]
 
-    # One after the other: who joins at the same time may be asked, and holds less.
+    # In sequence, since a subscriber that joins at the same time may be asked for repairs and holds less.
     oldest = start("fyrehose", "sub", *to, "--from", "oldest", "--count", 6)
     assert oldest.finish() == 0
     fifth = start("fyrehose", "sub", *to, "--from", 5, "--count", 2)
@@ -62,14 +62,14 @@ def test_what_is_published_is_printed_everywhere(start: Any, backbone: Any, tmp_
     assert journal.process.poll() is None
 
 
-def test_ping(start: Any, backbone: Any) -> None:
+def test_ping_reports_round_trip_times(start: Any, backbone: Any) -> None:
     pinger = start("fyrehose", "ping", "-b", backbone.text, "--count", 3, "--interval", 0.1)
     assert pinger.finish() == 0
     assert pinger.out.startswith(f"3 of 3 answered by {backbone.text}, round trip in ms: min ")
     assert pinger.err == ""
 
 
-def test_sigint_leaves_in_order(start: Any, backbone: Any, peer: Any) -> None:
+def test_sigint_ends_commands_cleanly(start: Any, backbone: Any, peer: Any) -> None:
     silent = peer(("127.0.0.1", 1))
     nowhere = f"127.0.0.1:{silent.address[1]}"
     joining = start("fyrehose", "sub", "-b", nowhere)
@@ -90,7 +90,7 @@ def test_sigint_leaves_in_order(start: Any, backbone: Any, peer: Any) -> None:
     assert subscriber.err == ""
 
 
-def test_a_reader_that_has_enough_ends_a_subscription(start: Any, backbone: Any, peer: Any) -> None:
+def test_closed_output_ends_a_subscription(start: Any, backbone: Any, peer: Any) -> None:
     reading, writing = os.pipe()
     subscriber = start("fyrehose", "sub", "-b", backbone.text, stdout=writing)
     os.close(writing)
@@ -104,7 +104,7 @@ def test_a_reader_that_has_enough_ends_a_subscription(start: Any, backbone: Any,
     assert subscriber.err == ""
 
 
-def test_a_slow_reader_gets_everything(start: Any, backbone: Any, peer: Any) -> None:
+def test_slow_output_reader_receives_every_message(start: Any, backbone: Any, peer: Any) -> None:
     reading, writing = os.pipe()
     subscriber = start("fyrehose", "sub", "-b", backbone.text, "--count", 64, stdout=writing)
     os.close(writing)
@@ -121,7 +121,7 @@ def test_a_slow_reader_gets_everything(start: Any, backbone: Any, peer: Any) -> 
     assert subscriber.finish() == 0
 
 
-def test_no_backbone_is_one_line(start: Any, peer: Any) -> None:
+def test_unreachable_backbone_is_reported_in_one_line(start: Any, peer: Any) -> None:
     silent = peer(("127.0.0.1", 1))
     nowhere = f"127.0.0.1:{silent.address[1]}"
     commands = [start("fyrehose", name, "-b", nowhere, "--connect-timeout", 0.3) for name in ("pub", "sub", "ping")]
@@ -134,7 +134,7 @@ def test_no_backbone_is_one_line(start: Any, peer: Any) -> None:
         assert command.out == ""
 
 
-def test_a_line_that_is_too_long_is_not_published(start: Any, backbone: Any) -> None:
+def test_oversize_line_is_reported_and_not_published(start: Any, backbone: Any) -> None:
     subscriber = start("fyrehose", "sub", "-b", backbone.text, "--count", 3)
     backbone.wait_for_clients(1)
     publisher = start("fyrehose", "pub", "-b", backbone.text)
@@ -147,7 +147,7 @@ def test_a_line_that_is_too_long_is_not_published(start: Any, backbone: Any) -> 
     assert subscriber.out == "a\n" + "x" * 65_478 + "\nb\n"
 
 
-def test_a_backbone_that_dies_is_an_error(start: Any, backbone: Any, peer: Any) -> None:
+def test_killed_backbone_makes_pub_fail(start: Any, backbone: Any, peer: Any) -> None:
     publisher = start("fyrehose", "pub", "-b", backbone.text, "--timeout", 0.5)
     subscriber = peer(backbone)
     subscriber.keepalive()
@@ -156,7 +156,7 @@ def test_a_backbone_that_dies_is_an_error(start: Any, backbone: Any, peer: Any) 
     backbone.kill()
     assert publisher.finish(b"b\nc\n") == 1
     (complaint,) = complaints(publisher)
-    # Whether the first came back in time is the kernel's business.
+    # It depends on the kernel whether the first message returned in time.
     assert re.fullmatch(
         r"fyrehose: [23] of 3 messages not published: message did not come back from the backbone within 0.5 s",
         complaint,
@@ -164,7 +164,7 @@ def test_a_backbone_that_dies_is_an_error(start: Any, backbone: Any, peer: Any) 
 
 
 @pytest.mark.extended
-def test_input_and_output_that_cannot_be_used(start: Any, backbone: Any, peer: Any, tmp_path: Path) -> None:
+def test_unusable_input_or_output_is_reported_in_one_line(start: Any, backbone: Any, peer: Any, tmp_path: Path) -> None:
     to = ("-b", backbone.text)
     secret = tmp_path / "secret"
     secret.write_text("too short")
@@ -206,7 +206,9 @@ def test_input_and_output_that_cannot_be_used(start: Any, backbone: Any, peer: A
         ("ping --connect-timeout x", "argument --connect-timeout: 'x' is not a number of seconds"),
     ],
 )
-def test_wrong_usage(arguments: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_refused_with_exit_status_2(
+    arguments: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     from fyrehose_twisted.cli.main import main
 
     with pytest.raises(SystemExit) as stopped:
@@ -215,7 +217,7 @@ def test_wrong_usage(arguments: str, complaint: str, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err.splitlines()[0].partition(": ")[2].startswith(f"{complaint}; see fyrehose ")
 
 
-def test_a_keepalive_is_what_a_command_sends_first(start: Any, peer: Any) -> None:
+def test_commands_send_a_keepalive_first(start: Any, peer: Any) -> None:
     silent = peer(("127.0.0.1", 1))
     start("fyrehose", "ping", "-b", f"127.0.0.1:{silent.address[1]}")
     packet = silent.receive()

@@ -1,4 +1,4 @@
-"""The replicated counter among the examples: whoever counts, all count the same."""
+"""Replicated counter example."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEADLINE = 120.0
 
 
 @pytest.mark.extended
-def test_all_replicas_count_the_same(start: Any, start_cluster: Any, await_true: Any, tmp_path: Path) -> None:
+def test_replicas_of_the_counter_example_agree(start: Any, start_cluster: Any, await_true: Any, tmp_path: Path) -> None:
     cluster = start_cluster("east", "west", "north")
     nodes = [word for node in cluster.values() for word in ("--node", f"http://127.0.0.1:{node.http_port}")]
 
@@ -29,7 +29,7 @@ def test_all_replicas_count_the_same(start: Any, start_cluster: Any, await_true:
         return int(program.out)
 
     def snapshots() -> list[Any]:
-        """Return what the replicas have written, if they have: they print a change before."""
+        """Return the snapshots of the replicas; they print a change before they store it."""
         paths = [tmp_path / name for name in ("first", "second", "late")]
         return [json.loads(path.read_text()) if path.exists() else None for path in paths]
 
@@ -44,7 +44,7 @@ def test_all_replicas_count_the_same(start: Any, start_cluster: Any, await_true:
     for program in (first, second):
         program.wait_for(f"event {last}: 12\n")
 
-    # What others say in the same cluster is no change, however hard it is to read.
+    # Other events of the cluster are no changes, even if malformed.
     for data in (b"no json", b"\xff", b"[" * 5_000, b'{"add": %s}' % (b"9" * 4_300), b'{"add": 1%s}' % (b" " * 200)):
         request = Request(f"http://127.0.0.1:{cluster['east'].http_port}/events", data=data)
         with urlopen(request, timeout=DEADLINE) as response:
@@ -56,14 +56,14 @@ def test_all_replicas_count_the_same(start: Any, start_cluster: Any, await_true:
     assert change("add", 1, "--key", "one") == last + 6
     last += 7
 
-    # One is killed; what is said meanwhile, it hears later. What is said twice counts once.
+    # A killed replica receives the changes later. A repeated change counts once.
     second.signal(signal.SIGKILL).finish()
     assert change("add", 7, "--key", "seven") == seven
     assert change("add", -2) == last + 1
     second = replica("second")
     second.wait_for(rf"event {last}: 12\nevent {last + 1}: 10\n")
 
-    # Of two who set it, having seen the same, one does.
+    # Of two conflicting sets based on the same state, one takes effect.
     change("set", 100, "--if-at", last + 1)
     change("set", 200, "--if-at", last + 1)
     change("add", 1)
@@ -74,7 +74,7 @@ def test_all_replicas_count_the_same(start: Any, start_cluster: Any, await_true:
     await_true(lambda: snapshots() == [expected] * 3, snapshots)
 
 
-def test_what_no_replica_takes_is_not_sent(start: Any) -> None:
+def test_counter_example_refuses_an_oversize_change(start: Any) -> None:
     program = start(sys.executable, EXAMPLE, "add", "9" * 200, of_ours=False)
     assert program.finish() == 1
     assert program.err == "counter: the change has 209 bytes; the limit is 200\n"
@@ -84,7 +84,7 @@ def test_what_no_replica_takes_is_not_sent(start: Any) -> None:
 @pytest.mark.parametrize(
     "state", ["", "no json", "[]", "7", '{"count": 1, "what": 2}', '{"count": 1.5}', '{"count": true}', "[" * 100_000]
 )
-def test_what_is_no_snapshot_is_refused(start: Any, tmp_path: Path, state: str) -> None:
+def test_counter_example_refuses_an_invalid_snapshot(start: Any, tmp_path: Path, state: str) -> None:
     snapshot = tmp_path / "snapshot"
     snapshot.write_text(state)
     program = start(sys.executable, EXAMPLE, "replica", "--snapshot", snapshot, of_ours=False)

@@ -1,4 +1,4 @@
-"""The page of the query service, in a browser: what it shows, and whether it can be used."""
+"""Dashboard of the query service in a real browser."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEADLINE = 120.0
 
 @pytest.fixture
 def start_query(start: Any) -> Callable[..., Any]:
-    """Start the service; return the program and its URL."""
+    """Start the query service; return the program and its URL."""
 
     def started(directory: Path, *options: object) -> tuple[Any, str]:
         service = ("fyrehose-query", "--directory", directory, "--http=tcp:0", *options)
@@ -37,7 +37,7 @@ def start_query(start: Any) -> Callable[..., Any]:
 
 
 def cell(row: str, title: str) -> str:
-    """Return a script that tells what a table shows."""
+    """Return a script whose value is the text of a table cell."""
     return (
         f"[...document.querySelectorAll('tbody tr')].find((row) => row.cells[0].textContent === {json.dumps(row)})"
         f".querySelector('td[data-label={json.dumps(title)}]').textContent"
@@ -55,7 +55,7 @@ Canned = Callable[..., str]
 
 @pytest.fixture
 def canned() -> Iterator[Canned]:
-    """Serve pages of metrics that never change, ``fyrehose_`` left out; return the URL of one.
+    """Serve pages of constant metrics, given without ``fyrehose_``; return the URL of one.
 
     A backbone may have a list of ``clients``.
     """
@@ -115,12 +115,12 @@ SHIFTS = """(async () => {
     await new Promise((done) => setTimeout(done, 100));
     return {shifts, took: Math.max(...took.slice(1))};
 })()"""
-"""Numbers grow by some digits, as they do from one second to the next. Nothing may move for that."""
+"""Add some digits to all numbers, as time does. The layout must not move."""
 
 
-# Where there is no browser, `browser` skips before anything else is made.
+# Without a browser, `browser` skips the test before anything else is made.
 @pytest.mark.extended
-def test_it_shows_how_everything_fares(
+def test_dashboard_shows_the_state_of_all_services_and_streams(
     open_browser: Any, start_query: Any, start_backbone: Any, start_journal: Any, peer: Any, tmp_path: Path
 ) -> None:
     page = open_browser()
@@ -128,7 +128,7 @@ def test_it_shows_how_everything_fares(
     metrics = backbone.program.wait_for(r"metrics at (http://\S+)")[1]
     journal = start_journal(backbone, "kept")
     backbone.wait_for_clients(1)
-    publisher = peer(backbone)  # It pushes nothing twice, however late a message comes back.
+    publisher = peer(backbone)  # It pushes nothing twice, however late a message returns.
     publisher.publish_once(b'{"n": %d, "kind": "%s"}' % (n, b"odd" if n % 2 else b"even") for n in range(1, 301))
     journal.wait_for(300)
     program, url = start_query(tmp_path / "kept", "--watch", f"backbone={metrics}", "--watch=gone=http://127.0.0.1:9/")
@@ -136,7 +136,7 @@ def test_it_shows_how_everything_fares(
     page.go(url)
     page.until("document.getElementById('state-text').textContent === 'Live'")
 
-    # What it says is what the journal has.
+    # It shows the records of the journal.
     stream = "fyrehose://default"
     page.until(f"{cell(stream, 'Whole up to')} === '300'")
     assert page.run(cell(stream, "Missing")) == page.run(cell(stream, "Lost")) == "0"
@@ -146,12 +146,12 @@ def test_it_shows_how_everything_fares(
     page.until(f"{cell('gone', 'State')}.startsWith('✗')")
     page.until("document.querySelectorAll('#connected tbody tr').length > 0")
 
-    # It goes on by itself.
+    # It follows new records.
     publisher.publish_once([b'{"n": 301}'] * 50)
     page.until(f"{cell(stream, 'Whole up to')} === '350'")
     page.keep("dashboard-light")
 
-    # By the keyboard alone: to a stream, into it, a filter, and back.
+    # By keyboard only: select a stream, enter it, set a filter, and return.
     for _ in range(30):
         page.key("Tab")
         if page.run("document.activeElement.textContent") == stream:
@@ -162,7 +162,7 @@ def test_it_shows_how_everything_fares(
     assert page.run("document.querySelector('#list li .number').textContent") == "350"
     assert page.run("document.querySelector('#list .payload').textContent") == '{"n": 301}'
 
-    # Back to the beginning, without a hole; and what goes on has no older ones below it.
+    # At the beginning there is no gap, and new records do not appear below old ones.
     numbers = "[...document.querySelectorAll('#list .number:first-child')].map((one) => Number(one.textContent))"
     for shown in (*range(70, 350, 50), 350):
         page.run("document.getElementById('older').focus()")
@@ -176,7 +176,7 @@ def test_it_shows_how_everything_fares(
     page.run("document.getElementById('pause').click()")
     page.until("document.querySelectorAll('#list li').length === 20")
     assert not page.run("document.getElementById('older').disabled")
-    # An answer that comes after it has gone on is not for what the list is by then.
+    # A response that arrives after a change of the list is discarded.
     page.run("for (const name of ['older', 'pause', 'pause']) document.getElementById(name).click()")
     page.until("records.paused && !records.asking")
     assert page.run("document.querySelectorAll('#list li').length") == 20
@@ -186,7 +186,7 @@ def test_it_shows_how_everything_fares(
     page.key("Enter")
     page.until("document.querySelectorAll('#list li').length === 2")
     assert page.run("[...document.querySelectorAll('#list .number')].map((one) => one.textContent)[0]") == "299"
-    # What the filter takes may be far back.
+    # The filter may match records far back.
     page.run("document.getElementById('older').click()")
     page.until("document.querySelectorAll('#list li').length === 2 && document.getElementById('older').disabled")
     page.keep("dashboard-records")
@@ -198,19 +198,19 @@ def test_it_shows_how_everything_fares(
     page.until("!document.getElementById('records').open")
     assert page.run("document.activeElement.textContent") == stream
 
-    # Dark, and on a phone.
+    # Dark scheme, narrow screen.
     page.size(1400, 900, dark=True)
     page.keep("dashboard-dark")
     page.size(360, 740)
     assert page.run("document.documentElement.scrollWidth") <= 360
-    # Rows are cards there, and still rows of a table to those who hear them.
+    # Rows are shown as cards, and stay table rows for screen readers.
     heard = [node["role"]["value"] for node in page.call("Accessibility.getFullAXTree")["nodes"] if not node["ignored"]]
     assert {"banner", "main", "contentinfo", "navigation", "table", "row", "rowheader", "columnheader"} <= set(heard)
     assert page.run("document.querySelectorAll('table').length") == heard.count("table") == 4
     page.keep("dashboard-phone")
     page.size(1400, 900)
 
-    # What dies is shown as dead, with the last that was known; and so is the service itself.
+    # A dead service is shown as down with its last figures; so is the query service itself.
     page.until(f"{cell('backbone', 'Last number')} === '350'")
     backbone.kill()
     page.until(f"{cell('backbone', 'State')}.startsWith('✗')")
@@ -226,7 +226,7 @@ def test_it_shows_how_everything_fares(
 
 @pytest.fixture
 def guarded(start_query: Any, tmp_path: Path) -> tuple[Path, Any, str]:
-    """A service that wants a token: its file of tokens, its process and its URL."""
+    """Return a service with tokens: its tokens file, its process and its URL."""
     (tmp_path / "kept").mkdir()
     tokens = tmp_path / "tokens"
     tokens.write_text("ann correct-horse-battery\n")
@@ -234,7 +234,7 @@ def guarded(start_query: Any, tmp_path: Path) -> tuple[Path, Any, str]:
     return tokens, *start_query(tmp_path / "kept", "--tokens-file", tokens)
 
 
-def test_a_token_is_asked_for(open_browser: Any, guarded: Any, tmp_path: Path) -> None:
+def test_dashboard_prompts_for_a_token(open_browser: Any, guarded: Any, tmp_path: Path) -> None:
     page = open_browser()
     tokens, program, url = guarded
     page.size(500, 700)
@@ -250,7 +250,7 @@ def test_a_token_is_asked_for(open_browser: Any, guarded: Any, tmp_path: Path) -
     page.until("document.getElementById('streams').textContent.includes('no journal')")
     assert page.run("location.href") == url
 
-    # A token that is not known any more: the form is not behind the records.
+    # A revoked token: the form is not behind the records.
     stream = "fyrehose://kept"
     with closing(open_journal(tmp_path / "kept", stream)) as journal:
         journal.append([Record(stream, 0, 1, 1_700_000_000_000_000, b"one")])
@@ -280,11 +280,11 @@ window.fetch = async (path, options) => {
   return answer;
 };
 """
-"""Refusals are read to their end, and answers to what has "late" in its path come, once the gate is open."""
+"""Delay the bodies of refusals, and the responses to paths with "late", until the gate opens."""
 
 
 @pytest.mark.extended
-def test_a_token_is_entered_before_the_refusal_is_read(open_browser: Any, guarded: Any) -> None:
+def test_token_entered_before_the_refusal_arrives_is_kept(open_browser: Any, guarded: Any) -> None:
     page = open_browser()
     _, _, url = guarded
     page.before_scripts(GATE)
@@ -306,7 +306,7 @@ def test_a_token_is_entered_before_the_refusal_is_read(open_browser: Any, guarde
 
 
 @pytest.mark.extended
-def test_a_late_refusal_keeps_the_token_that_was_entered_meanwhile(open_browser: Any, guarded: Any) -> None:
+def test_late_refusal_does_not_discard_a_newer_token(open_browser: Any, guarded: Any) -> None:
     page = open_browser()
     _, _, url = guarded
     page.before_scripts(GATE + "sessionStorage.setItem('token', 'wrong-horse-battery');")
@@ -341,7 +341,7 @@ WIDE = {
     "frontend": ['info{service="frontend"} 1', "frontend_backbone 0", f"frontend_waiting_bytes {BIG}"],
     "query": ['info{service="query"} 1', f"query_requests_total {BIG}"],
 }
-"""Services with names and figures that are as long as they get."""
+"""Services with the longest names and figures."""
 
 WIDE_CLIENTS: list[dict[str, Any]] = [
     {
@@ -362,12 +362,12 @@ TOO_WIDE = """[...document.querySelectorAll("*")].filter((one) =>
     one.scrollWidth > one.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(one).overflowX)
     || one.getBoundingClientRect().right > document.documentElement.clientWidth + 1
     && !one.closest(".skip, thead, dialog")).map((one) => one.outerHTML.slice(0, 120))"""
-"""What scrolls sideways, or sticks out."""
+"""Elements that scroll horizontally or overflow."""
 
 
 @pytest.fixture
 def wide(start_query: Any, canned: Canned, tmp_path: Path) -> str:
-    """Return the URL of a dashboard with more than fits."""
+    """Return the URL of a dashboard with more columns than fit."""
     stream = "fyrehose://" + "wide-" * 15
     with closing(open_journal(tmp_path / "kept", stream)) as journal:
         journal.append([Record(stream, 0, number, 1_700_000_000_000_000, b"x") for number in (2**47, 2**47 + 2)])
@@ -378,7 +378,7 @@ def wide(start_query: Any, canned: Canned, tmp_path: Path) -> str:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("name", ["chromium", "firefox"])
-def test_nothing_scrolls_sideways(name: str, request: pytest.FixtureRequest, wide: str) -> None:
+def test_dashboard_does_not_scroll_horizontally(name: str, request: pytest.FixtureRequest, wide: str) -> None:
     page = request.getfixturevalue("open_browser" if name == "chromium" else "open_firefox")()
     page.go(wide)
     page.until(" && ".join(f"{cell(service, 'Age')} !== '\\u2013'" for service in WIDE))
@@ -391,7 +391,7 @@ def test_nothing_scrolls_sideways(name: str, request: pytest.FixtureRequest, wid
 
 
 @pytest.mark.extended
-def test_each_stream_and_filter_has_an_address(open_browser: Any, start_query: Any, tmp_path: Path) -> None:
+def test_dashboard_url_selects_stream_and_filter(open_browser: Any, start_query: Any, tmp_path: Path) -> None:
     page = open_browser()
     stream = "fyrehose://a b&c=%"
     with closing(open_journal(tmp_path / "kept", stream)) as journal:
@@ -411,7 +411,7 @@ def test_each_stream_and_filter_has_an_address(open_browser: Any, start_query: A
     assert unfiltered.startswith(f"{url}#stream=")
     assert filtered != unfiltered
 
-    # Another browser shows the same, and so does going back to what was seen before.
+    # Another browser shows the same, and so does the back button.
     other = open_browser()
     other.go(filtered)
     other.until("document.querySelectorAll('#list li').length === 1")
@@ -431,7 +431,7 @@ def test_each_stream_and_filter_has_an_address(open_browser: Any, start_query: A
 
 
 @pytest.mark.extended
-def test_an_address_is_followed_after_the_token_was_entered(open_browser: Any, guarded: Any, tmp_path: Path) -> None:
+def test_dashboard_url_is_followed_after_the_token_prompt(open_browser: Any, guarded: Any, tmp_path: Path) -> None:
     page = open_browser()
     _, program, url = guarded
     with closing(open_journal(tmp_path / "kept", "fyrehose://kept")) as journal:
@@ -448,7 +448,7 @@ def test_an_address_is_followed_after_the_token_was_entered(open_browser: Any, g
 
 
 @pytest.mark.extended
-def test_a_token_that_is_entered_before_the_list_told_of_its_closing(
+def test_token_entered_before_the_close_of_the_record_list_is_kept(
     open_browser: Any, guarded: Any, tmp_path: Path
 ) -> None:
     page = open_browser()
@@ -459,7 +459,7 @@ def test_a_token_that_is_entered_before_the_list_told_of_its_closing(
     page.before_scripts("sessionStorage.setItem('token', 'correct-horse-battery')")
     page.go(f"{url}#stream=fyrehose-kept")
     page.until("document.querySelectorAll('#list li').length === 1")
-    # A browser tells a dialog of its closing in a task of its own, after input that waits: here after all of this.
+    # The browser reports the close of a dialog in a task of its own, after pending input, here after all of this.
     page.run("logIn(''); byId('token').value = 'correct-horse-battery'; byId('login').requestSubmit()")
     page.until("document.querySelectorAll('#list li').length === 1")
     page.until("byId('follow-state').textContent === 'Following'")
@@ -469,7 +469,7 @@ def test_a_token_that_is_entered_before_the_list_told_of_its_closing(
 
 
 @pytest.mark.extended
-def test_a_page_that_is_opened_later_has_the_history_and_the_events(
+def test_dashboard_opened_later_shows_history_and_events(
     open_browser: Any, start_query: Any, canned: Canned, await_true: Any, tmp_path: Path
 ) -> None:
     page = open_browser()
@@ -484,7 +484,7 @@ def test_a_page_that_is_opened_later_has_the_history_and_the_events(
         with urlopen(url + path, timeout=DEADLINE) as response:
             return json.load(response)
 
-    # Lost while no page is open; and a million behind the backbone.
+    # Lost while no page was open; and a million messages behind the backbone.
     await_true(lambda: told("overview")["streams"], lambda: program)
     journal.lose(0, 2, 6_610)
     journal.commit()
@@ -504,16 +504,16 @@ def test_a_page_that_is_opened_later_has_the_history_and_the_events(
 
 
 @pytest.mark.extended
-def test_each_kind_of_service_has_its_table(
+def test_dashboard_has_a_table_for_each_kind_of_service(
     open_browser: Any, start_query: Any, start_cluster: Any, canned: Canned, await_true: Any, tmp_path: Path
 ) -> None:
     page = open_browser()
     (tmp_path / "kept").mkdir()
     cluster = start_cluster("east", "west", "north")
     watched = {name: f"{node.url}/metrics" for name, node in cluster.items()} | {
-        # It has no number yet, and has the metrics of a client, too.
+        # It has no sequence number yet, and the metrics of a client.
         "journal": canned('info{service="journal",stream="fyrehose://a"} 1', "client_connected 1", "client_missing 2"),
-        # One that does not say what it is.
+        # A service without a kind.
         "client": canned("client_connected 0", "client_sequence 41"),
         "hydra": canned(
             *('info{service="hydra",network="net"} 1', 'hydra_leader{leader="<i>b\u202e"} 1', "hydra_term 7"),
@@ -535,7 +535,7 @@ def test_each_kind_of_service_has_its_table(
     page.until(" && ".join(answers(name) for name in watched))
     page.until("document.getElementById('trouble').textContent.startsWith('! Attention: client')")
 
-    # On a busy machine the leader may change: the page tells in a moment what the nodes tell.
+    # On a busy machine the leader may change; the page shows it within seconds.
     for name in cluster:
         page.until(f"{cell(name, 'Mode')} === 'Wrk' && {cell(name, 'Members alive')} === '3 of 3'")
     leaders = "[" + ", ".join(cell(name, "Leader") for name in cluster) + "]"
@@ -558,10 +558,10 @@ def test_each_kind_of_service_has_its_table(
     ways = page.run("[...document.querySelectorAll('#ways a')].map((one) => one.textContent)")
     assert ways[:4] == ["Journals 0", "Clusters 2", "Journal services 1", "Clients 1, 1 attention"]
     assert ways[-2:] == ["Other services 1", "Events"]
-    # Each way leads somewhere.
+    # Each link has a target.
     assert page.run("[...document.querySelectorAll('#ways a')].every((one) => document.querySelector(one.hash))")
 
-    # All see how far all are; who is killed is behind.
+    # All figures are comparable; the killed node lags.
     leader = cluster.leader
     gone, other = (node for node in cluster.values() if node is not leader)
     gone.kill()
@@ -575,7 +575,7 @@ def test_each_kind_of_service_has_its_table(
 
 
 @pytest.mark.extended
-def test_the_clients_of_a_backbone_are_listed_with_their_rates_and_lag(
+def test_dashboard_lists_backbone_clients_with_rates_and_lag(
     open_browser: Any,
     start_query: Any,
     start_backbone: Any,
@@ -607,17 +607,17 @@ def test_the_clients_of_a_backbone_are_listed_with_their_rates_and_lag(
     flowing = f"{listed} && parseFloat({published}) > 0 && parseFloat({sent}) > 0"
     push = encode_push(b"x" * 100)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        # What publishes without KEEPALIVE is no client, and is listed all the same.
+        # Publishers without KEEPALIVE are not clients, and are listed all the same.
         await_true(lambda: [sender.sendto(push, backbone.address)] and page.run(flowing), lambda: page.run(flowing))
     journal.wait_for(backbone.sequence)
     page.until(f"{client('durable journal', 'Behind')} === '0'")
     page.keep("dashboard-clients")
     assert page.run("document.documentElement.scrollWidth") <= 1024
 
-    # One that leaves is not listed any more.
+    # A client that leaves is not listed any more.
     follower.signal(signal.SIGTERM).finish()
     page.until(f"{client('subscriber', 'Behind')} === undefined")
-    # A list that is old is shown as such.
+    # An outdated list is marked as such.
     backbone.program.signal(signal.SIGKILL).finish()
     page.until("document.getElementById('connected').textContent.includes('not up to date')")
     assert page.run("document.querySelectorAll('#connected tr.stale').length") > 0
@@ -625,7 +625,7 @@ def test_the_clients_of_a_backbone_are_listed_with_their_rates_and_lag(
 
 
 @pytest.mark.extended
-def test_what_real_services_say_is_shown(
+def test_dashboard_shows_the_metrics_of_real_services(
     open_browser: Any,
     start_query: Any,
     start_backbone: Any,
@@ -641,7 +641,7 @@ def test_what_real_services_say_is_shown(
     key = "name:news"
 
     def twistd(service: str, *words: object) -> tuple[Any, str]:
-        """Return a service, and where its metrics are."""
+        """Return a service and the URL of its metrics."""
         program = start("twistd", "-n", "--pidfile=", service, *words, cwd=tmp_path, stderr=subprocess.STDOUT)
         option = "http" if service == "fyrehose-frontend" else "metrics"
         return program, program.wait_for(rf"--{option}: listening on (127.0.0.1:\d+)")[1]
@@ -685,8 +685,8 @@ def test_what_real_services_say_is_shown(
 
         page.until(f"{cell('front', 'Line connections')} === '1'")
 
-        # One of the two leads, both say who and since which term, and only the leader is on IRC. All at once: on a busy
-        # machine the other one may lead in a moment.
+        # One of the two leads, both name it and its term, and only the leader is on IRC. All in one look, because on a
+        # busy machine the leader may change at any moment.
         def led_by(leads: str, other: str) -> str:
             shown = {
                 (leads, "Role"): "leader",
@@ -701,7 +701,7 @@ def test_what_real_services_say_is_shown(
             return " && ".join([*said, f"{term} === {terms}", f"{term} !== '0'"])
 
         page.until(f"({led_by('up', 'down')}) || ({led_by('down', 'up')})")
-        # Both belong to the tree, one of them is its root, and the other is below it.
+        # Both belong to the tree; one is its root, and the other is below it.
         page.until(f"{cell('tree-root', 'Streams')} === 'settled 1' && {cell('tree-leaf', 'Streams')} === 'settled 1'")
         page.until(f"{cell('tree-leaf', 'Location')} === '0.6000'")
         page.until(f"{cell('tree-root', 'Neighbours')} === '1' && {cell('tree-leaf', 'Neighbours')} === '1'")
@@ -709,14 +709,14 @@ def test_what_real_services_say_is_shown(
         page.until(f"[{', '.join(roots)}].sort().join() === '0,1'")
         page.keep("dashboard-house")
 
-    # What is killed is shown as dead.
+    # A killed service is shown as down.
     frontend.signal(signal.SIGKILL).finish()
     page.until(f"{cell('front', 'State')}.startsWith('✗')")
     assert page.errors == []
 
 
 @pytest.mark.extended
-def test_it_goes_on_where_it_was_when_the_service_is_back(
+def test_dashboard_resumes_after_a_restart_of_the_query_service(
     open_browser: Any, start_query: Any, free_port: Any, tmp_path: Path
 ) -> None:
     page = open_browser()
@@ -739,14 +739,14 @@ def test_it_goes_on_where_it_was_when_the_service_is_back(
     program, url = start_query(tmp_path / "kept", *options)
     page.size(1400, 900)
     page.go(url)
-    # No digit is lost, though no double has as many.
+    # All digits are shown, though no double has as many.
     page.until(f"{cell(stream, 'Newest')} === '3:{first + 1:,}'")
     page.run("document.querySelector('#streams tbody a').click()")
     page.until("document.querySelectorAll('#list li').length === 2")
     assert seen() == [f"3:{first + 1}", f"3:{first}"]
     assert page.run("document.querySelector('#list .payload').textContent") == f'{{"n":{first + 1}}}'
 
-    # While it waits nothing is lost, and nothing moves.
+    # While it waits nothing is lost and the layout does not move.
     page.run("document.getElementById('pause').click()")
     put(2)
     page.until("document.getElementById('waiting').textContent === '(1 newer one waits)'")
@@ -754,7 +754,7 @@ def test_it_goes_on_where_it_was_when_the_service_is_back(
     page.run("document.getElementById('pause').click()")
     page.until("document.querySelectorAll('#list li').length === 3")
 
-    # Whoever says nothing is not taken for alive.
+    # A silent service is not considered alive.
     page.run("SILENCE.overview = SILENCE.records = 2; RETRY.fill(0.2)")
     before = page.run("document.getElementById('updated').textContent")
     page.until(f"document.getElementById('updated').textContent !== {json.dumps(before)}")
@@ -770,7 +770,7 @@ def test_it_goes_on_where_it_was_when_the_service_is_back(
 
 
 @pytest.mark.extended
-def test_two_hundred_streams_are_no_burden(open_browser: Any, start_query: Any, tmp_path: Path) -> None:
+def test_dashboard_stays_responsive_with_200_streams(open_browser: Any, start_query: Any, tmp_path: Path) -> None:
     page = open_browser()
     for number in range(200):
         stream = f"fyrehose://stream-{number:03}"
@@ -784,12 +784,12 @@ def test_two_hundred_streams_are_no_burden(open_browser: Any, start_query: Any, 
     page.run("window.kept = document.querySelector('#streams tbody tr')")
     before = page.run("document.getElementById('updated').textContent")
     page.until(f"document.getElementById('updated').textContent !== {json.dumps(before)}")
-    # The same row is still there: only what has changed is touched.
+    # The same row element is kept: only changed parts are updated.
     assert page.run("window.kept === document.querySelector('#streams tbody tr')")
     moved = page.run(SHIFTS)
     assert moved["shifts"] == []
     print(f"an update takes up to {moved['took']:.1f} ms")
-    # What comes from the network is never markup.
+    # Data from the network is never markup.
     page.run("document.querySelector('#streams tbody a').click()")
     page.until("document.querySelectorAll('#list li').length === 1")
     assert page.run("document.querySelector('#list .payload').textContent") == "<img src=x onerror=alert(1)>\\u001b[2J"

@@ -30,7 +30,7 @@ def doctor(*options: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    """What the command finds, by check: one good directory, one that is in memory, one that is a file."""
+    """Return the findings by check, for a good directory, one in memory and a file."""
     good = tmp_path_factory.mktemp("good")
     file = good.parent / "file"
     file.touch()
@@ -46,12 +46,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, 
     return sorted_out
 
 
-def test_all_checks_are_made(found: dict[str, list[dict[str, Any]]]) -> None:
+def test_doctor_runs_every_check(found: dict[str, list[dict[str, Any]]]) -> None:
     assert list(found) == list(CHECKS)
     assert not any("the check failed" in finding["found"] for findings in found.values() for finding in findings)
 
 
-def test_buffers_are_what_a_socket_gets(found: dict[str, list[dict[str, Any]]]) -> None:
+def test_doctor_reports_the_socket_buffer_sizes_of_the_kernel(found: dict[str, list[dict[str, Any]]]) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             one.setsockopt(socket.SOL_SOCKET, option, KERNEL_BUFFER)
@@ -65,19 +65,19 @@ def test_buffers_are_what_a_socket_gets(found: dict[str, list[dict[str, Any]]]) 
     assert (finding["level"] == "ok") is (min(receive, send) >= KERNEL_BUFFER)
 
 
-def test_directories_are_told_apart(found: dict[str, list[dict[str, Any]]]) -> None:
+def test_doctor_reports_each_directory_separately(found: dict[str, list[dict[str, Any]]]) -> None:
     assert [finding["level"] for finding in found[DIRECTORY]] == ["ok", "wrong", "ok"]
     assert len(found[FSYNC]) == 2
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has this file system there")
-def test_memory_is_told_from_a_disk(found: dict[str, list[dict[str, Any]]]) -> None:
+def test_doctor_warns_about_a_journal_in_memory(found: dict[str, list[dict[str, Any]]]) -> None:
     memory = found["file system"][-1]
     assert memory["level"] == "warn"
     assert re.search("/dev/shm lies on (dev)?tmpfs", memory["found"])
 
 
-def test_a_directory_that_nobody_may_write_to_is_wrong(tmp_path: Path) -> None:
+def test_doctor_reports_an_unwritable_directory(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     # Root may write there.
     directory, reason = (tmp_path, "Permission denied") if os.geteuid() else (Path("/proc"), ".+")
@@ -87,16 +87,16 @@ def test_a_directory_that_nobody_may_write_to_is_wrong(tmp_path: Path) -> None:
     assert re.search(found, done.stdout, re.MULTILINE), done.stdout
 
 
-def test_strict_takes_what_is_to_be_looked_at_for_wrong() -> None:
+def test_doctor_with_strict_fails_on_warnings() -> None:
     easy, strict = doctor("-d", "/dev/shm"), doctor("-d", "/dev/shm", "--strict")
     last = re.fullmatch(r"\d+ checks: \d+ ok, [1-9]\d* to look at, (\d+) wrong\.", easy.stdout.splitlines()[-1])
     assert last, easy.stdout
-    # Something may be wrong with this machine.
+    # The machine may have other problems.
     assert (easy.returncode, strict.returncode) == (int(last[1] != "0"), 1)
 
 
 @pytest.mark.parametrize(("kind", "sort"), [("udp", socket.SOCK_DGRAM), ("tcp", socket.SOCK_STREAM)])
-def test_a_taken_port_and_its_owner_are_seen(kind: str, sort: int, free_port: Any) -> None:
+def test_doctor_reports_a_port_in_use_and_its_owner(kind: str, sort: int, free_port: Any) -> None:
     with socket.socket(socket.AF_INET, sort) as holder:
         holder.bind((ports.HOST, free_port()))
         if kind == "tcp":
@@ -111,7 +111,7 @@ def test_a_taken_port_and_its_owner_are_seen(kind: str, sort: int, free_port: An
     assert probe_ports([port]) == ([port], [])
 
 
-def test_a_burst_arrives() -> None:
+def test_doctor_probe_of_segmentation_offload_receives_every_datagram() -> None:
     trial = probe_offload()
     assert trial.intact == COUNT
     assert trial.errors == {}

@@ -42,7 +42,7 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page that the command wrote."""
+    """Return a page written by the command."""
     root = tmp_path_factory.mktemp("sweep")
     grid, results = make_grid(GRID, root), SweepResults(root / "sweep")
     with results.open_for_writing(grid, {"numpy": "2"}):
@@ -55,7 +55,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_browser_draws_what_the_table_says(open_browser: Any, page: Path) -> None:
+def test_sweep_page_draws_the_figures_of_its_table(open_browser: Any, page: Path) -> None:
     shown = open_browser().show_figures(page.as_uri(), 1200, 900)
     dom = shown.run("document.documentElement.outerHTML")
     dom = re.sub(r"<(script|style)\b.*?</\1>", "", dom, flags=re.DOTALL)
@@ -82,7 +82,7 @@ def test_a_browser_draws_what_the_table_says(open_browser: Any, page: Path) -> N
         assert said in text, said
 
 
-def test_it_is_light_or_dark_and_fits_a_phone(open_browser: Any, page: Path) -> None:
+def test_sweep_page_has_two_colour_schemes_and_fits_a_phone(open_browser: Any, page: Path) -> None:
     for name, width, height, dark in (
         ("light", 1200, 2600, False),
         ("dark", 1200, 2600, True),

@@ -37,7 +37,7 @@ Sweep = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Sweep:
-    """Begin a sweep: ``sweep(out, workers, *options)``."""
+    """Return a function that starts a sweep: ``sweep(out, workers, *options)``."""
     path = tmp_path / "grid.toml"
     path.write_text(GRID)
 
@@ -56,11 +56,11 @@ def finish(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.soak(seconds=120)
-def test_a_killed_sweep_goes_on_and_cores_do_not_change_numbers(sweep: Sweep, tmp_path: Path) -> None:
+def test_killed_sweep_resumes_with_results_independent_of_the_cores(sweep: Sweep, tmp_path: Path) -> None:
     out = tmp_path / "killed"
     process = sweep(out, 2, "--wave", "0.2")
     until = monotonic() + DEADLINE
-    # The first wave is there, and others are not.
+    # The first wave is complete, others are not.
     while not list(out.glob("networks/wave=*")):
         assert process.poll() is None, process.communicate()
         assert monotonic() < until
@@ -73,7 +73,7 @@ def test_a_killed_sweep_goes_on_and_cores_do_not_change_numbers(sweep: Sweep, tm
     said = finish(sweep(out, 1))
     assert said.startswith(f"100 networks: {there} were there, {100 - there} simulated in ")
     assert {path: path.read_bytes() for path in before} == before
-    # Two cores have done some of it, one core the others, and a loop all.
+    # Two cores ran a part of it, one core the rest, and a loop all of it.
     rows = [simulate_row(cell, run_network) for cell in read_grid(tmp_path / "grid.toml").cells()]
     looped = pyarrow.Table.from_batches([to_arrow_batch(rows)])
     assert looped.column("error").null_count == 100

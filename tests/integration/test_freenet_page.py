@@ -28,7 +28,7 @@ DARK = "--blink-settings=preferredColorScheme=0"
 FIGURES = ("edges", "members", "roots", "adrift", "detached", "deepest", "subscribers", "alive", "down")
 HOSTILE = "</script><img src=x onerror=complain(1)><b id=pwned>"
 
-# Virtual time does not wait for frames, which come when the machine has drawn the one before.
+# Virtual time does not wait for frames, which arrive when the machine has drawn the previous one.
 FRAMES = "<head><script>requestAnimationFrame = (call) => setTimeout(call, 16);</script>"
 PROBE = """<script>(async () => {
   const wait = (ms = 100) => new Promise((done) => setTimeout(done, ms));
@@ -71,7 +71,7 @@ def recording() -> Recording:
 
 @pytest.fixture
 def browse(browser: Browser, tmp_path: Path, recording: Recording) -> Browse:
-    """Open the page in Chromium, run a script in it, and return what that returns."""
+    """Open the page in Chromium, run a script in it, and return its value."""
 
     def browsed(
         probe: str, *options: str, fragment: str = "", narrow: bool = False, shown: Recording = recording
@@ -82,14 +82,14 @@ def browse(browser: Browser, tmp_path: Path, recording: Recording) -> Browse:
         text = out.getvalue().replace("<head>", FRAMES, 1)
         file.write_text(text.replace("</body>", PROBE.replace("PROBE", probe)), "ascii")
         if narrow:
-            # A window is never as narrow; a frame is.
+            # A window is never as narrow, but a frame is.
             frame = tmp_path / "frame.html"
             frame.write_text(NARROW.replace("PAGE", file.as_uri() + fragment), "ascii")
             file, fragment = frame, ""
         size = () if any(option.startswith("--window-size") for option in options) else ("--window-size=1280,900",)
         command = browser("--enable-logging=stderr", "--dump-dom", *size, *options, file.as_uri() + fragment)
         ran = subprocess.run(command, capture_output=True, timeout=120, text=True, check=True)
-        # The policy of the page says aloud what it stops, and so does the browser.
+        # The content policy and the browser report what they block.
         assert "CONSOLE" not in ran.stderr, ran.stderr
         errors = re.search(r'<ul id="errors".*?</ul>', ran.stdout, re.DOTALL)
         assert errors is None, errors[0]
@@ -117,7 +117,7 @@ def expected(now: TreeState) -> dict[str, str]:
 
 
 def odd() -> Recording:
-    """A cycle, a parent that is no member, one that is dead, nodes that come back with what they had and without."""
+    """Return a recording with a cycle, a non-member parent, a dead parent, and restarts with and without state."""
     key = bytes(20).hex()
     tree: list[tuple[str, int, dict[str, Any]]] = [
         ("subscribed", 4, {}),
@@ -157,7 +157,7 @@ def moments(recording: Recording, key: bytes) -> list[float]:
     return sorted({change.t for change in recording.changes(key) if change.kind != "delivered"})
 
 
-def test_each_moment_is_drawn_as_the_recording_has_it(browse: Browse, recording: Recording) -> None:
+def test_tree_page_draws_each_moment_like_the_recording(browse: Browse, recording: Recording) -> None:
     for key in recording.streams:
         times = moments(recording, key)
         found = browse(
@@ -175,7 +175,7 @@ def test_each_moment_is_drawn_as_the_recording_has_it(browse: Browse, recording:
             assert str(shown["curves"]) == shown["edges"]
 
 
-def test_whatever_is_odd_is_drawn_as_the_recording_has_it(browse: Browse) -> None:
+def test_tree_page_draws_unusual_changes_like_the_recording(browse: Browse) -> None:
     recording = odd()
     found = browse(
         """
@@ -195,7 +195,7 @@ def test_whatever_is_odd_is_drawn_as_the_recording_has_it(browse: Browse) -> Non
         assert shown["at"] == list(recording.state_at(bytes(20), float(shown["t"])).locations)
 
 
-def test_an_experiment_of_ours_is_drawn_as_its_trees_were(browse: Browse) -> None:
+def test_tree_page_draws_the_trees_of_an_experiment(browse: Browse) -> None:
     trace = StringIO()
     experiment = TreeExperiment(Topology.kleinberg(80, 6, 1), seed=1)
     experiment.trace(trace)
@@ -231,7 +231,7 @@ def test_an_experiment_of_ours_is_drawn_as_its_trees_were(browse: Browse) -> Non
             check(recording, key, one)
 
 
-def test_links_are_those_of_the_moment(browse: Browse, recording: Recording) -> None:
+def test_tree_page_shows_the_links_at_the_selected_time(browse: Browse, recording: Recording) -> None:
     key = next(iter(recording.streams))
     times = [0.0, 75.5, 76.0, 76.5, 77.0, 109.0]
     found = browse(
@@ -246,7 +246,7 @@ def test_links_are_those_of_the_moment(browse: Browse, recording: Recording) -> 
     assert len({str(one) for one in expected}) == 3
 
 
-def test_moments_and_places_on_the_slider_belong_together(browse: Browse, recording: Recording) -> None:
+def test_tree_page_slider_maps_times_to_positions_and_back(browse: Browse, recording: Recording) -> None:
     found = browse(
         """
         const times = Array.from({length: 301}, (_, i) => i / 300 * recording.finish);
@@ -265,7 +265,7 @@ def test_moments_and_places_on_the_slider_belong_together(browse: Browse, record
         assert (shares[0], shares[-1]) == (0, 1)
 
 
-def test_the_slider_goes_through_all_of_it_by_time_and_by_changes(browse: Browse, recording: Recording) -> None:
+def test_tree_page_slider_covers_the_recording_by_time_and_by_changes(browse: Browse, recording: Recording) -> None:
     key = next(iter(recording.streams))
     by_time, by_changes = browse(
         """
@@ -291,7 +291,7 @@ def test_the_slider_goes_through_all_of_it_by_time_and_by_changes(browse: Browse
     assert (changed[0], changed[-1]) == (0.0, finish)
 
 
-def test_keys_step_play_and_let_go(browse: Browse, recording: Recording) -> None:
+def test_tree_page_keys_step_and_play(browse: Browse, recording: Recording) -> None:
     key = next(iter(recording.streams))
     found = browse(
         """
@@ -332,7 +332,7 @@ def test_keys_step_play_and_let_go(browse: Browse, recording: Recording) -> None
     assert found["after"] == ""
 
 
-def test_the_list_follows_and_leads(browse: Browse, recording: Recording) -> None:
+def test_tree_page_list_of_changes_follows_and_sets_the_time(browse: Browse, recording: Recording) -> None:
     key = next(iter(recording.streams))
     found = browse(
         """
@@ -369,7 +369,7 @@ def test_the_list_follows_and_leads(browse: Browse, recording: Recording) -> Non
     assert found["steps"] == sorted({one.t for one in deaths})[:3]
 
 
-def test_packets_tell_how_many_got_them(browse: Browse, recording: Recording) -> None:
+def test_tree_page_lists_packets_with_their_deliveries(browse: Browse, recording: Recording) -> None:
     rows = browse("return replay.changes.filter(({group}) => group === 'packets').map(({t, long}) => [t, long]);")
     stream = next(iter(recording.streams.values()))
     published = [one for one in stream if one.kind == "published"]
@@ -379,7 +379,7 @@ def test_packets_tell_how_many_got_them(browse: Browse, recording: Recording) ->
         assert any(f"{one.node} publishes {one.value}: {count} got it" in text for _, text in rows)
 
 
-def test_another_key_can_be_chosen_and_the_address_says_what_is_shown(browse: Browse, recording: Recording) -> None:
+def test_tree_page_url_contains_the_selected_key_and_time(browse: Browse, recording: Recording) -> None:
     _, other = recording.streams
     found = browse(
         """
@@ -400,7 +400,7 @@ def test_another_key_can_be_chosen_and_the_address_says_what_is_shown(browse: Br
     assert found["title"] == f"Tree of key {other.hex()[:12]}"
 
 
-def test_pointing_at_a_node_tells_about_it(browse: Browse, recording: Recording) -> None:
+def test_tree_page_shows_details_of_the_node_under_the_pointer(browse: Browse, recording: Recording) -> None:
     now = recording.state_at(next(iter(recording.streams)), 39.0)
     child = max(now.parents, key=lambda node: (now.depths[node], node))
     found = browse(
@@ -435,7 +435,7 @@ def test_pointing_at_a_node_tells_about_it(browse: Browse, recording: Recording)
     assert found["linked"] == len(now.parents) + len(now.links)
 
 
-def test_whoever_wants_little_motion_gets_steps_only(browse: Browse, recording: Recording) -> None:
+def test_tree_page_respects_reduced_motion(browse: Browse, recording: Recording) -> None:
     found = browse(
         """
         byId("speed").value = "10";
@@ -455,7 +455,7 @@ def test_whoever_wants_little_motion_gets_steps_only(browse: Browse, recording: 
 
 
 @pytest.mark.parametrize("narrow", [False, True], ids=["wide", "narrow"])
-def test_nothing_is_wider_than_the_window(browse: Browse, narrow: bool) -> None:
+def test_tree_page_fits_the_window_width(browse: Browse, narrow: bool) -> None:
     found = browse(
         """
         await wait();
@@ -484,7 +484,7 @@ def test_nothing_is_wider_than_the_window(browse: Browse, narrow: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["light", "dark", "phone"])
-def test_it_is_light_or_dark_and_fits_a_phone(
+def test_tree_page_has_two_colour_schemes_and_fits_a_phone(
     browser: Browser, tmp_path: Path, recording: Recording, name: str
 ) -> None:
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)

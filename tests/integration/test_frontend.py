@@ -1,4 +1,4 @@
-"""Publishers without the library: lines and HTTP through real processes, under load, and when something dies."""
+"""Frontend processes that publish lines and HTTP requests, under load and under faults."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"
 
 
 class Lines:
-    """A connection for lines, and a thread that reads its answers.
+    """Line connection with a reader thread.
 
-    :ivar answers: what came.
+    :ivar answers: received replies.
     """
 
     def __init__(self, port: int) -> None:
@@ -52,7 +52,7 @@ class Lines:
                     self.answers += [line.decode() for line in lines]
                     self.changed.notify_all()
         except OSError:
-            pass  # It was reset, or nothing came for long.
+            pass  # It was reset, or timed out.
         with self.changed:
             self.over = True
             self.changed.notify_all()
@@ -62,19 +62,19 @@ class Lines:
         return self
 
     def end(self) -> Lines:
-        """Say no more, but listen."""
-        with suppress(OSError):  # The other side may have hung up before.
+        """Half-close the connection."""
+        with suppress(OSError):  # The server may have closed before.
             self.socket.shutdown(socket.SHUT_WR)
         return self
 
     def wait_for(self, count: int) -> list[str]:
-        """Return the answers once there are ``count``."""
+        """Return the replies once there are ``count``."""
         with self.changed:
             assert self.changed.wait_for(lambda: len(self.answers) >= count, DEADLINE), self.answers[-3:]
         return self.answers
 
     def wait_for_end(self) -> list[str]:
-        """Return all answers once the other side has hung up."""
+        """Return all replies once the server has closed."""
         with self.changed:
             assert self.changed.wait_for(lambda: self.over, DEADLINE), self.answers[-3:]
         return self.answers
@@ -93,38 +93,38 @@ class RunningFrontend:
 
     @property
     def http(self) -> int:
-        """Its port for HTTP, once it is bound."""
+        """Return its HTTP port once it is bound."""
         return int(self.program.wait_for(r"--http: listening on 127.0.0.1:(\d+)")[1])
 
     @property
     def lines(self) -> int:
-        """Its port for lines, once it is bound."""
+        """Return its line port once it is bound."""
         return int(self.program.wait_for(r"--lines: listening on 127.0.0.1:(\d+)")[1])
 
     def connect(self) -> Lines:
-        """Open a connection for lines."""
+        """Open a line connection."""
         self._open.append(Lines(self.lines))
         return self._open[-1]  # type: ignore[no-any-return]
 
     def dial(self) -> socket.socket:
-        """Open a connection for requests, of which nothing is known."""
+        """Open a raw connection to the HTTP port."""
         self._open.append(socket.create_connection(("127.0.0.1", self.http), DEADLINE))
         return self._open[-1]  # type: ignore[no-any-return]
 
     def client(self) -> http.client.HTTPConnection:
-        """Open a connection for requests."""
+        """Open an HTTP connection."""
         self._open.append(http.client.HTTPConnection("127.0.0.1", self.http, timeout=DEADLINE))
         return self._open[-1]  # type: ignore[no-any-return]
 
     def put(self, body: bytes, headers: dict[str, str] | None = None, client: Any = None) -> tuple[int, Any]:
-        """Publish; return status and content of the answer."""
+        """Publish; return status and content of the response."""
         client = client or self.client()
         client.request("POST", "/messages", body, headers or {})
         response = client.getresponse()
         return response.status, json.loads(response.read())
 
     def metrics(self) -> dict[str, float]:
-        """Return what it counts."""
+        """Return its counters."""
         client = self.client()
         client.request("GET", "/metrics")
         text = client.getresponse().read().decode()
@@ -132,7 +132,7 @@ class RunningFrontend:
         return {name.removeprefix("fyrehose_frontend_"): float(value) for name, value in lines}
 
     def stop(self) -> None:
-        """Stop it as an operator would. Twisted then ends itself by the same signal."""
+        """Stop it with SIGTERM. Twisted then ends itself by the same signal."""
         assert self.program.signal(signal.SIGTERM).finish() == -signal.SIGTERM, self.program
         assert "Traceback" not in self.program.out, self.program
 
@@ -143,7 +143,7 @@ class RunningFrontend:
 
 @pytest.fixture
 def start_frontend(start: Any, tmp_path: Path) -> Iterator[Callable[..., RunningFrontend]]:
-    """Start a frontend of a backbone on free ports."""
+    """Return a function that starts a frontend of a backbone on free ports."""
     frontends: list[RunningFrontend] = []
 
     def started(backbone: Any, *options: object) -> RunningFrontend:
@@ -159,14 +159,14 @@ def start_frontend(start: Any, tmp_path: Path) -> Iterator[Callable[..., Running
 
 
 def printed(path: Path) -> list[tuple[int, bytes]]:
-    """Return numbers and messages that ``fyrehose sub`` has written so far."""
+    """Return numbers and messages printed by ``fyrehose sub`` so far."""
     *lines, _ = path.read_bytes().split(b"\n")
     found = map(json.loads, lines)
     return [(one["sequence"], b64decode(one["data"]) if "encoding" in one else one["data"].encode()) for one in found]
 
 
 class Stream:
-    """Two subscribers beside the frontend, which share no process with it. One of them prints repeats, too."""
+    """Two independent subscribers beside the frontend, of which one prints repeats, too."""
 
     def __init__(self, start: Any, await_true: Any, check_told: Any, backbone: Any, directory: Path) -> None:
         self._await_true = await_true
@@ -180,19 +180,19 @@ class Stream:
 
     @property
     def messages(self) -> dict[int, bytes]:
-        """What arrived so far, by number."""
+        """Return received messages by number."""
         found = printed(self._path)
         assert len(dict(found)) == len(found)
         return dict(found)
 
     def wait_for(self, data: str) -> dict[int, bytes]:
-        """Return what arrived once ``data`` has."""
+        """Return received messages once ``data`` is among them."""
         mark = json.dumps(data).encode() + b"}\n"
         self._await_true(lambda: mark in self._path.read_bytes(), lambda: self.program)
         return self.messages
 
     def check(self, told: Iterable[tuple[int, bytes]]) -> None:
-        """Compare the numbers that publishers were told with what arrived; see ``check_told``."""
+        """Compare the reported numbers with received messages; see ``check_told``."""
         told, seen = list(told), printed(self._path)
         last = max(number for number, _ in (*told, *seen))
         self._await_true(lambda: self._last_of_raw() >= last, lambda: self.raw_program)
@@ -210,13 +210,15 @@ def stream(start: Any, await_true: Any, check_told: Any, backbone: Any, tmp_path
 
 @pytest.fixture
 def frontend(backbone: Any, stream: Stream, start_frontend: Any) -> RunningFrontend:
-    """A frontend without tokens, of a backbone to which a stream has been joined already."""
+    """Return a frontend without tokens whose backbone has subscribers."""
     made: RunningFrontend = start_frontend(backbone)
     return made
 
 
 @pytest.mark.extended
-def test_all_lines_of_four_connections(backbone: Any, frontend: RunningFrontend, stream: Stream) -> None:
+def test_lines_of_four_connections_are_all_published_in_order(
+    backbone: Any, frontend: RunningFrontend, stream: Stream
+) -> None:
     def publish(name: str) -> None:
         text = "".join(f"{name} {number}\n" for number in range(5_000))
         connections[name].send(text.encode()).end()
@@ -242,7 +244,9 @@ def test_all_lines_of_four_connections(backbone: Any, frontend: RunningFrontend,
     frontend.stop()
 
 
-def test_batches_and_single_messages(backbone: Any, frontend: RunningFrontend, stream: Stream) -> None:
+def test_batches_and_single_messages_are_published_over_http(
+    backbone: Any, frontend: RunningFrontend, stream: Stream
+) -> None:
     def publish(name: str) -> None:
         client = frontend.client()
         for batch in range(5):
@@ -270,7 +274,7 @@ def test_batches_and_single_messages(backbone: Any, frontend: RunningFrontend, s
 
 
 @pytest.mark.extended
-def test_who_says_no_more_gets_its_answers(frontend: RunningFrontend, stream: Stream) -> None:
+def test_half_closed_connection_receives_the_remaining_replies(frontend: RunningFrontend, stream: Stream) -> None:
     lines = [b"%d" % number for number in range(3_000)]
     many = frontend.connect().send(b"".join(line + b"\n" for line in lines)).send(b"\nlast").end()
     answers = many.wait_for_end()
@@ -282,9 +286,9 @@ def test_who_says_no_more_gets_its_answers(frontend: RunningFrontend, stream: St
 
 
 class Loads:
-    """Connections that publish lines without end, none further than a few lines ahead of its answers.
+    """Connections that publish lines without end, each at most a few lines ahead of its replies.
 
-    :ivar sent: what each has sent.
+    :ivar sent: lines sent by each.
     """
 
     def __init__(self, frontend: RunningFrontend, names: str, ahead: int = 200) -> None:
@@ -315,7 +319,7 @@ class Loads:
             sent += lines
 
     def wait_for(self, more: int) -> None:
-        """Wait until each has so many answers more than now."""
+        """Wait until each has this many further replies."""
         for connection in self.connections.values():
             connection.wait_for(len(connection.answers) + more)
 
@@ -325,7 +329,7 @@ class Loads:
             thread.join(DEADLINE)
 
     def finish(self) -> dict[str, list[str]]:
-        """Publish no more, and return the answers."""
+        """Stop publishing and return the replies."""
         self.stop()
         for connection in self.connections.values():
             connection.end()
@@ -333,10 +337,10 @@ class Loads:
 
 
 @pytest.mark.extended
-def test_the_backbone_is_killed_under_load(
+def test_acknowledged_messages_survive_a_kill_of_the_backbone_under_load(
     backbone: Any, frontend: RunningFrontend, stream: Stream, start_backbone: Any, start_journal: Any
 ) -> None:
-    start_journal(backbone, "kept")  # Who repairs what a subscriber on a busy machine does not get.
+    start_journal(backbone, "kept")  # Serves repairs to a subscriber on a busy machine.
 
     def batches() -> None:
         client = frontend.client()
@@ -364,15 +368,17 @@ def test_the_backbone_is_killed_under_load(
     told = [*by_http, (content["sequence"], b"the end")]
     for name, numbers in answers.items():
         told += zip(map(int, numbers), loads.sent[name], strict=True)
-    # It was killed between two DELIVERs of a message, perhaps: that one was pushed again, and has two numbers, of which
-    # the lower one is told.
+    # The kill may have come between two DELIVERs of a message, which was then pushed again and has two numbers, of
+    # which the lower one is reported.
     stream.check(told)
     assert sorted(told) == sorted(stream.messages.items())
     frontend.stop()
 
 
 @pytest.mark.extended
-def test_stopping_under_load(frontend: RunningFrontend, stream: Stream, start_frontend: Any, backbone: Any) -> None:
+def test_frontend_stopped_under_load_answers_every_message_it_published(
+    frontend: RunningFrontend, stream: Stream, start_frontend: Any, backbone: Any
+) -> None:
     loads = Loads(frontend, "abcd", 5_000)
     loads.wait_for(1_000)
     frontend.stop()
@@ -380,7 +386,7 @@ def test_stopping_under_load(frontend: RunningFrontend, stream: Stream, start_fr
     answers = {name: connection.wait_for_end() for name, connection in loads.connections.items()}
     assert start_frontend(backbone).put(b"the end")[0] == 201
     published = set(stream.wait_for("the end").values())
-    # It takes some seconds at most for what is under way, which it says where they were not enough.
+    # The shutdown waits a few seconds for messages in flight, and reports when that was not enough.
     in_time = "batches that were not published in time" not in frontend.program.out
     told: list[tuple[int, bytes]] = []
     for name, own in answers.items():
@@ -395,7 +401,7 @@ def test_stopping_under_load(frontend: RunningFrontend, stream: Stream, start_fr
 
 
 @pytest.mark.extended
-def test_what_is_under_way_is_answered_when_it_stops(
+def test_stopping_frontend_answers_messages_in_flight(
     backbone: Any, frontend: RunningFrontend, stream: Stream, await_true: Any
 ) -> None:
     client = frontend.connect().send(b"first\n")
@@ -420,7 +426,9 @@ def test_what_is_under_way_is_answered_when_it_stops(
 
 
 @pytest.mark.soak
-def test_what_nobody_knows_is_said(backbone: Any, frontend: RunningFrontend, await_true: Any) -> None:
+def test_uncertain_outcome_is_reported_to_line_and_http_clients(
+    backbone: Any, frontend: RunningFrontend, await_true: Any
+) -> None:
     client = frontend.connect().send(b"known\n")
     assert client.wait_for(1)[0].isdigit()
     backbone.kill()
@@ -437,13 +445,13 @@ def test_what_nobody_knows_is_said(backbone: Any, frontend: RunningFrontend, awa
 
 
 def has_limits(tmp_path: Path, **limits: int) -> tuple[str, Path]:
-    """Return options that say these limits."""
+    """Return options with these limits."""
     path = tmp_path / "limits.toml"
     path.write_text("".join(f"{name.replace('_', '-')} = {value}\n" for name, value in limits.items()))
     return "--limits", path
 
 
-def test_a_message_is_answered_when_journals_have_it_and_a_repeated_request_publishes_nothing(
+def test_reply_waits_for_journals_and_a_repeated_request_publishes_nothing(
     backbone: Any, start_journal: Any, start_frontend: Any, tmp_path: Path
 ) -> None:
     journal = start_journal(backbone, "kept")
@@ -469,7 +477,7 @@ def test_a_message_is_answered_when_journals_have_it_and_a_repeated_request_publ
     assert journal.lines() == [b"one", b"two", b"three", b"four"]
 
 
-def test_a_subscriber_gets_from_the_frontend_what_nobody_else_has(
+def test_frontend_repairs_messages_that_no_other_client_holds(
     start: Any, start_backbone: Any, start_frontend: Any
 ) -> None:
     backbone = start_backbone("--retransmit", 0)
@@ -484,7 +492,7 @@ def test_a_subscriber_gets_from_the_frontend_what_nobody_else_has(
 
 
 @pytest.mark.extended
-def test_what_is_answered_beside_a_flood_of_large_messages_is_in_a_journal(
+def test_acknowledged_message_is_in_a_journal_despite_a_flood_of_large_ones(
     backbone: Any, start_journal: Any, start_frontend: Any, tmp_path: Path
 ) -> None:
     journals = [start_journal(backbone, name) for name in ("one", "two")]
@@ -523,9 +531,11 @@ def test_what_is_answered_beside_a_flood_of_large_messages_is_in_a_journal(
 
 
 @pytest.mark.extended
-def test_bad_clients_harm_nobody(backbone: Any, stream: Stream, start_frontend: Any, tmp_path: Path) -> None:
+def test_misbehaving_clients_do_not_affect_others(
+    backbone: Any, stream: Stream, start_frontend: Any, tmp_path: Path
+) -> None:
     frontend = start_frontend(backbone, *has_limits(tmp_path, max_connections=20, line_connections_per_client=20))
-    # Half requests, half lines, and more of both than there may be.
+    # Partial requests and partial lines, more of both than allowed.
     heads = [frontend.dial() for _ in range(19)]
     for head in heads:
         head.sendall(b"POST /messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n")
@@ -551,7 +561,9 @@ def test_bad_clients_harm_nobody(backbone: Any, stream: Stream, start_frontend: 
 
 
 @pytest.mark.soak(seconds=45)
-def test_slow_clients_are_sent_away(backbone: Any, stream: Stream, start_frontend: Any, tokens: Path) -> None:
+def test_slow_frontend_clients_are_disconnected(
+    backbone: Any, stream: Stream, start_frontend: Any, tokens: Path
+) -> None:
     frontend = start_frontend(backbone, "--tokens-file", tokens)
     slow = [frontend.dial() for _ in range(50)]
     silent = [frontend.connect() for _ in range(10)]
@@ -571,7 +583,7 @@ def test_slow_clients_are_sent_away(backbone: Any, stream: Stream, start_fronten
     try:
         for one in slow:
             one.settimeout(2 * DEADLINE)
-            with suppress(ConnectionResetError):  # Who sent more at that moment may not see the answer.
+            with suppress(ConnectionResetError):  # A client that was sending at that moment may not receive the reply.
                 assert one.recv(65_536).startswith(b"HTTP/1.1 408 ")
             assert frontend.put(b"x", {"Authorization": f"Bearer {ANN}"})[0] == 201
         assert [one.wait_for_end() for one in silent] == [["error timeout"]] * 10
@@ -589,7 +601,9 @@ def tokens(tmp_path: Path) -> Path:
     return path
 
 
-def test_tokens(backbone: Any, stream: Stream, start_frontend: Any, tokens: Path) -> None:
+def test_frontend_requires_a_valid_token_for_lines_and_http(
+    backbone: Any, stream: Stream, start_frontend: Any, tokens: Path
+) -> None:
     def bearer(token: str) -> dict[str, str]:
         return {"Authorization": f"Bearer {token}"}
 
@@ -614,7 +628,7 @@ def test_tokens(backbone: Any, stream: Stream, start_frontend: Any, tokens: Path
         assert token not in " ".join(frontend.program.process.args)
 
 
-def test_ports_in_use(start: Any, tmp_path: Path) -> None:
+def test_frontend_with_a_port_in_use_fails_to_start(start: Any, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -629,7 +643,7 @@ def test_ports_in_use(start: Any, tmp_path: Path) -> None:
             assert "Address already in use" in program.out
 
 
-def test_one_that_publishes_little_finds_room_beside_any_that_fill_it(
+def test_small_publisher_is_served_while_others_fill_the_queue(
     backbone: Any, start_frontend: Any, tmp_path: Path
 ) -> None:
     limits = tmp_path / "limits.toml"
@@ -675,7 +689,7 @@ def test_one_that_publishes_little_finds_room_beside_any_that_fill_it(
 
 
 def impatient(path: Path) -> Path:
-    """Limits with which to wait for journals, of which there are none, takes no time."""
+    """Return limits with a minimal wait for journals, of which there are none."""
     (path / "impatient.toml").write_text("keep-timeout = 0.1\n")
     return path / "impatient.toml"
 
@@ -686,11 +700,11 @@ expected-statuses = ["2xx", "3xx", "4xx", "504"]
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", "3xx", "401", "403", "404", "409", "422", "429", "5xx"]
 """
-"""Beside what Schemathesis expects: the answers to waiting for journals in vain, and to a key with another body."""
+"""Responses beyond Schemathesis' defaults: no journal in time, and a key with another body."""
 
 
 def check_description(url: str, path: Path, *options: str) -> None:
-    """Let Schemathesis look for something that is not as described; its output says with which seed."""
+    """Run Schemathesis against the description; its output contains the seed."""
     if find_spec("schemathesis") is None:
         pytest.skip("there is no Schemathesis")
     program = str(Path(sys.executable).with_name("schemathesis"))
@@ -703,14 +717,16 @@ def check_description(url: str, path: Path, *options: str) -> None:
 
 
 @pytest.mark.extended
-def test_it_is_as_described(backbone: Any, start_frontend: Any, tmp_path: Path) -> None:
+def test_frontend_conforms_to_its_openapi_description(backbone: Any, start_frontend: Any, tmp_path: Path) -> None:
     frontend = start_frontend(backbone, "--limits", impatient(tmp_path))
     check_description(f"http://127.0.0.1:{frontend.http}", tmp_path)
     frontend.stop()
 
 
 @pytest.mark.soak(seconds=120)
-def test_it_is_as_described_at_length(backbone: Any, start_frontend: Any, tmp_path: Path, tokens: Path) -> None:
+def test_frontend_conforms_to_its_openapi_description_for_many_examples(
+    backbone: Any, start_frontend: Any, tmp_path: Path, tokens: Path
+) -> None:
     frontend = start_frontend(backbone, "--tokens-file", tokens, "--limits", impatient(tmp_path))
     url = f"http://127.0.0.1:{frontend.http}"
     check_description(url, tmp_path, "--max-examples=150", f"--header=Authorization: Bearer {ANN}")
@@ -785,12 +801,12 @@ const call = async (server, tcp) => {  // WebRTC greets over TCP what a page cal
 
 
 @pytest.mark.extended
-def test_no_page_of_another_origin_publishes(
+def test_page_of_another_origin_cannot_publish(
     open_strange_page: Any, frontend: RunningFrontend, stream: Stream, await_true: Any
 ) -> None:
     page = PAGE.replace("LINES", str(frontend.lines)).replace("HTTP", str(frontend.http))
     told = open_strange_page(page, host="localhost")
-    # It was tried, and refused by the frontend and not by the browser. Nothing waits for a beacon but this.
+    # The attempts were refused by the frontend, not by the browser. No page waits for a beacon, so the test does.
     least = {
         'line_events_total{what="http"}': 10,
         'web_requests_total{method="POST",route="/messages",status="403"}': 8,

@@ -1,4 +1,4 @@
-"""Bad input at a real backbone: each is a counted drop, and good traffic goes on and arrives whole."""
+"""Malformed input at a real backbone: each is a counted drop, and valid traffic is unaffected."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def is_push_of_version_1(cut: bytes) -> bool:
 
 
 class Traffic:
-    """Good messages between the bad ones."""
+    """Valid messages between the malformed ones."""
 
     def __init__(self, make_peer: Any, backbone: Any) -> None:
         self.publisher = make_peer(backbone)
@@ -54,7 +54,7 @@ class Traffic:
         self._packets: list[Any] = []
 
     def flow(self, count: int = 1) -> None:
-        self._packets += self.subscriber.keepalive()  # So that its socket does not fill up.
+        self._packets += self.subscriber.keepalive()  # Keeps its socket buffer from filling up.
         for _ in range(count):
             self.sent.append(b"good %d" % len(self.sent))
             self.publisher.publish(self.sent[-1])
@@ -71,9 +71,9 @@ def traffic(peer: Any, backbone: Any) -> Traffic:
 
 
 @pytest_twisted.ensureDeferred
-async def test_truncations(backbone: Any, peer: Any, traffic: Traffic) -> None:
+async def test_truncated_packets_are_dropped_and_counted(backbone: Any, peer: Any, traffic: Traffic) -> None:
     bad = peer(backbone)
-    # What a cut makes of these is whole: the ADDR of a KEEPALIVE, an ACK of version 1, a PUSH of version 1.
+    # Truncations that are valid: KEEPALIVE without ADDR, ACK and PUSH of version 1.
     whole = {encode(Keepalive(token=b"t" * 16))[:7], encode(KeepaliveAck(b"t" * 16))[:1]}
     cuts = [encode(packet)[:end] for packet in PACKETS for end in range(len(encode(packet)))]
     cuts = [cut for cut in cuts if cut not in whole and not is_push_of_version_1(cut)]
@@ -89,7 +89,9 @@ async def test_truncations(backbone: Any, peer: Any, traffic: Traffic) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_lengths_types_and_packets_for_others(backbone: Any, peer: Any, traffic: Traffic) -> None:
+async def test_packets_with_invalid_lengths_or_types_are_dropped_and_counted(
+    backbone: Any, peer: Any, traffic: Traffic
+) -> None:
     bad, began = peer(backbone), monotonic()
     for length in (0, 3, 5, 65_526, 65_535):
         bad.send(b"\x02" + length.to_bytes(2, "big") + bytes(6) + b"data")
@@ -113,17 +115,17 @@ async def test_lengths_types_and_packets_for_others(backbone: Any, peer: Any, tr
         "foreign_address": 1,
         "request_for_stranger": 1,
     }
-    # One line a source, reason and minute, whatever the number.
+    # One log line per source, reason and minute.
     assert 1 <= backbone.program.out.count("dropped (unknown_type)") <= 1 + (monotonic() - began) // 60
 
 
 @pytest_twisted.ensureDeferred
-async def test_garbage_at_full_rate(backbone: Any, peer: Any, traffic: Traffic) -> None:
+async def test_garbage_at_full_rate_does_not_disturb_a_stream(backbone: Any, peer: Any, traffic: Traffic) -> None:
     seed = 4711
     rng = Random(seed)
     bad = peer(backbone)
     for number in range(4_000):
-        # A first byte that makes no PUSH and no KEEPALIVE, so that nothing of it is numbered or admitted.
+        # A first byte that makes no PUSH and no KEEPALIVE, so that no packet is numbered or admitted.
         bad.send(bytes([rng.choice((0, 1, 3, 4, 8, 0x20, 0x40, 0xFF))]) + rng.randbytes(rng.randrange(200)))
         if number % 50 == 0:
             traffic.flow()
@@ -137,8 +139,8 @@ async def test_garbage_at_full_rate(backbone: Any, peer: Any, traffic: Traffic) 
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_flood_of_requests_is_limited(start_backbone: Any, peer: Any, tmp_path: Path) -> None:
-    # So low that no machine is slow enough to be granted them all.
+async def test_flood_of_repair_requests_is_rate_limited(start_backbone: Any, peer: Any, tmp_path: Path) -> None:
+    # A rate so low that it limits on the slowest machine.
     (tmp_path / "limits").write_text("request-rate = 1\nrequest-burst = 8000\n")
     backbone = start_backbone("--metrics", "tcp:0", "--limits", "limits")
     traffic = Traffic(peer, backbone)
@@ -162,8 +164,8 @@ async def test_a_flood_of_requests_is_limited(start_backbone: Any, peer: Any, tm
 
 
 @pytest_twisted.ensureDeferred
-async def test_sizes(backbone: Any, peer: Any) -> None:
-    """65,498 bytes arrive whole, 65,499 fit a PUSH of version 1 and no DELIVER."""
+async def test_messages_up_to_the_maximum_size_arrive_unchanged(backbone: Any, peer: Any) -> None:
+    """A message of 65,498 bytes arrives whole; one of 65,499 fits a PUSH of version 1, but no DELIVER."""
     sender, subscriber = peer(backbone), peer(backbone)
     subscriber.keepalive()
     pattern = bytes(range(256)) * 256
@@ -212,7 +214,7 @@ async def test_forged_delivers_do_not_ruin_a_stream(backbone: Any, peer: Any, in
     await in_time(subscriber.collected(2))
     port: Any = subscriber.transport
     here = ("127.0.0.1", port.getHost().port)
-    # From a stranger, and as if from the backbone itself: what a forged source address would look like.
+    # From another address, and from the backbone's own, as with a forged source address.
     for sequence in (3, 4, MAX_SEQUENCE):
         stranger.socket.sendto(encode_deliver(sequence, b"nobody asked for this"), here)
     subscriber.datagramReceived(encode_deliver(MAX_SEQUENCE, b"forged"), backbone.address)
@@ -225,7 +227,7 @@ async def test_forged_delivers_do_not_ruin_a_stream(backbone: Any, peer: Any, in
     assert subscriber.node.drops.counts["implausible"] == 1
 
 
-def test_the_last_numbers(start_backbone: Any, peer: Any) -> None:
+def test_stream_ends_at_the_highest_sequence_number(start_backbone: Any, peer: Any) -> None:
     backbone = start_backbone("--start-at", MAX_SEQUENCE - 2)
     subscriber, publisher = peer(backbone), peer(backbone)
     subscriber.keepalive()

@@ -1,4 +1,4 @@
-"""Nodes that are processes of their own, and a real IRC server: whoever is killed, somebody is in the channel."""
+"""Hydra node processes and a real IRC server, whose channel always keeps a leader."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from fyrehose_twisted.hydra.wire.lines import untag
 from fyrehose_twisted.journal.reader import open_reader
 
 DEADLINE = 120.0
-"""Seconds after which an event that never comes fails a test. Nothing waits that long unless it is broken."""
+"""Seconds after which an awaited event fails a test; reached only on failure."""
 SCALE = 0.5
-"""Of the timers of all nodes: a node that gets no processor for less than four seconds keeps its place."""
+"""Time scale of all nodes, at which a node tolerates less than four seconds without the processor."""
 FAST = 0.1
-"""The same in a test that waits for timers to run out, and does not care who leads."""
+"""Time scale of a test that waits for timers, whoever leads."""
 LEASE = 7.5 * FAST
 SERVERS = [
     "ngircd",
@@ -37,7 +37,7 @@ SERVERS = [
 
 
 class Node:
-    """``twistd hydra-node`` in a process of its own, which is started with the same options each time."""
+    """``twistd hydra-node`` in a process of its own, restarted with the same options."""
 
     def __init__(self, start: Any, await_true: Any, asking: Any, ports: tuple[int, int], root: Path, tag: str) -> None:
         self._start = start
@@ -51,7 +51,7 @@ class Node:
         self.program: Any = None
 
     def start(self) -> Node:
-        """Start it, again if it has ended."""
+        """Start or restart it."""
         own = "--tag", self.tag, "--nick", self.tag, "--control", f"tcp:{self.control}", "--state", f"{self.tag}.state"
         command = "twistd", "-n", "--pidfile=", "hydra-node", *own, "--timescale", self.scale, *self.options
         self.program = self._start(*command, cwd=self.root, stderr=subprocess.STDOUT)
@@ -62,21 +62,21 @@ class Node:
         self.program.signal(number)
 
     def kill(self) -> None:
-        """Kill it with -9."""
+        """Kill it with SIGKILL."""
         assert self.program.signal(signal.SIGKILL).finish() == -signal.SIGKILL, self.program
         assert "Traceback" not in self.program.out, self.program
 
     def stop(self) -> None:
-        """Stop it as an operator would."""
+        """Stop it with SIGTERM."""
         assert self.program.signal(signal.SIGTERM).finish() == -signal.SIGTERM, self.program
         assert "Traceback" not in self.program.out, self.program
 
     def asking(self) -> Any:
-        """Connect to its --control."""
+        """Connect to its control port."""
         return self._asking(self.control)
 
     def status(self) -> dict[str, Any]:
-        """Return how it looks; nothing if it does not answer."""
+        """Return its status, empty without a response."""
         try:
             with closing(self.asking()) as asking:
                 found: dict[str, Any] = asking.ask(ask="status")["status"]
@@ -85,12 +85,12 @@ class Node:
             return {}
 
     def say(self, line: str, **more: Any) -> dict[str, Any]:
-        """Have a line said, and return what became of it."""
+        """Submit a line and return its outcome."""
         with closing(self.asking()) as asking:
             return asking.ask(ask="say", line=line, id=1, **more)
 
     def wait_for(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-        """Return how it looks once that is as it should be."""
+        """Return its status once a condition on it holds."""
         found: list[dict[str, Any]] = []
 
         def holds() -> bool:
@@ -102,7 +102,7 @@ class Node:
         return found[-1]
 
     def lines(self) -> list[bytes]:
-        """Return what its journal has, and count what was missed: read it when nobody writes it any more."""
+        """Return the lines in its journal, which must have no writer any more, and count the missed ones."""
         found: list[bytes] = []
         with closing(open_reader(self.root / self.tag / "hydra-default")) as reader:
             for term in reader.epochs():
@@ -113,7 +113,7 @@ class Node:
         return found
 
     def missed(self) -> int:
-        """Return how many lines its journal declares lost."""
+        """Return the number of lines that its journal records as lost."""
         with closing(open_reader(self.root / self.tag / "hydra-default")) as reader:
             bounds = [(term, reader.bounds(term)) for term in reader.epochs()]
             losses = [reader.losses(term, one.first, one.last) for term, one in bounds if one is not None]
@@ -121,10 +121,10 @@ class Node:
 
 
 class Network(dict[str, Node]):
-    """Nodes by their tags."""
+    """Nodes by tag."""
 
     def leader(self, *among: Node) -> Node:
-        """Return the node that is on IRC, once all of those that run have agreed on one."""
+        """Return the node that is on IRC once all running nodes agree on the leader."""
         running = list(among) or list(self.values())
         states: list[dict[str, Any]] = []
 
@@ -144,18 +144,18 @@ class Network(dict[str, Node]):
         return next(node for node, state in zip(running, states, strict=True) if state["role"] == "leader")
 
     def wait_for_guardian(self, node: Node) -> None:
-        """Wait until a node could be missed at once."""
+        """Wait until the guardian of a node would drop it at once."""
         others = len(self) - 1
 
         def stands_by(state: dict[str, Any]) -> bool:
             return f"stands by for node {state['id']}, {others} of {others} links are ready" in node.program.out
 
-        node.wait_for(stands_by)  # One that is taken in anew has another id, and its guardian other links.
+        node.wait_for(stands_by)  # A node that rejoined has another id, and its guardian other links.
 
 
 @pytest.fixture
 def network(start: Any, await_true: Any, asking: Any, free_port: Any, tmp_path: Path) -> Callable[..., Network]:
-    """Make nodes that are not started yet. Without links of their own, all link to all others over TCP."""
+    """Return a function that makes nodes without starting them. By default all are linked to all others over TCP."""
 
     def made(tags: str, *common: object, links: dict[str, list[str]] | None = None) -> Network:
         nodes = Network(
@@ -175,7 +175,7 @@ def network(start: Any, await_true: Any, asking: Any, free_port: Any, tmp_path: 
 
 @pytest.fixture
 def on_irc() -> Callable[..., list[object]]:
-    """Return options of a node that may be on IRC."""
+    """Return the options of a node that may connect to IRC."""
     fast = "--channel", "#c", "--irc-rate", 1_000, "--irc-burst", 1_000
 
     def options(*ircds: Any) -> list[object]:
@@ -185,7 +185,7 @@ def on_irc() -> Callable[..., list[object]]:
 
 
 class Talker:
-    """Says numbered lines in the channel, without end."""
+    """IRC client that says numbered lines in the channel without end."""
 
     def __init__(self, stranger: Any) -> None:
         self._stranger = stranger
@@ -200,7 +200,7 @@ class Talker:
             self._stranger.say(f"PRIVMSG #c :n {self.said}")
 
     def finish(self) -> int:
-        """Say no more; return how many lines that were."""
+        """Stop; return the number of lines."""
         self._over.set()
         self._thread.join(DEADLINE)
         return self.said
@@ -212,7 +212,7 @@ def numbers(lines: list[bytes]) -> list[int]:
 
 
 def hello(stranger: Any, follower: Any) -> None:
-    """Say hello until the follower prints it, which does not tell from when on it follows."""
+    """Say hello until the follower prints it, since a follower does not report when it starts to follow."""
 
     def is_printed() -> bool:
         stranger.say("PRIVMSG #c :hello to you")
@@ -222,7 +222,7 @@ def hello(stranger: Any, follower: Any) -> None:
 
 
 class Speaker:
-    """Has numbered lines said by a node, one after the other, and notes what became of each."""
+    """Submits numbered lines to a node, one at a time, and records their outcomes."""
 
     def __init__(self, node: Node, name: str) -> None:
         self.outcomes: dict[str, str] = {}
@@ -240,7 +240,7 @@ class Speaker:
             self.outcomes[text] = self._asking.ask(ask="say", line=f"PRIVMSG #c :{text}", id=number)["said"]
 
     def finish(self) -> dict[str, str]:
-        """Say no more; return outcomes by text."""
+        """Stop; return outcomes by text."""
         self._over.set()
         self._thread.join(DEADLINE)
         assert not self._thread.is_alive()
@@ -250,7 +250,7 @@ class Speaker:
 
 @pytest.fixture
 def finishing() -> Iterator[list[Any]]:
-    """What is to be finished when a test ends, however it does."""
+    """Return a list of talkers and speakers to stop after the test."""
     running: list[Any] = []
     yield running
     for one in running:
@@ -258,7 +258,9 @@ def finishing() -> Iterator[list[Any]]:
             one.finish()
 
 
-def test_lines_go_both_ways(start: Any, start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any) -> None:
+def test_lines_are_relayed_from_and_to_irc(
+    start: Any, start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any
+) -> None:
     ircd = start_ircd("ngircd")
     stranger = irc_stranger(ircd, "stranger", "#c")
     nodes = network("ab", *on_irc(ircd))
@@ -270,7 +272,7 @@ def test_lines_go_both_ways(start: Any, start_ircd: Any, irc_stranger: Any, netw
     follower = start("fyrehose", "hydra", "follow", "--control", f"tcp:{other.control}", "--count", 1)
     number = 1
     while other.say(f"PRIVMSG #c :hello {number}")["said"] != "said":
-        number += 1  # Where the lead has just changed hands, nobody knows.
+        number += 1  # Uncertain after a change of the leader.
     stranger.wait_for(rb"^:[ab]!\S+ PRIVMSG #c :hello %d$" % number)
     hello(stranger, follower)
     assert follower.finish() == 0, follower
@@ -281,7 +283,7 @@ def test_lines_go_both_ways(start: Any, start_ircd: Any, irc_stranger: Any, netw
 
 @pytest.mark.extended
 @pytest.mark.parametrize("server", SERVERS)
-def test_somebody_is_in_the_channel_whoever_is_killed(
+def test_channel_keeps_a_leader_whichever_node_is_killed(
     server: str, start: Any, start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any, finishing: list[Any]
 ) -> None:
     ircd = start_ircd(server)
@@ -299,7 +301,7 @@ def test_somebody_is_in_the_channel_whoever_is_killed(
     for node in nodes.values():
         nodes.wait_for_guardian(node)
 
-    # Both ways, and what commands show of it.
+    # Lines are relayed both ways, and printed by the commands.
     said = start("fyrehose", "hydra", "say", "--control", f"tcp:{one.control}")
     assert said.finish(b"PRIVMSG #c :hello\nNOTICE #c :hydra\n") == 0, said
     stranger.wait_for(rb"^:%b!\S+ PRIVMSG #c :hello$" % first.tag.encode())
@@ -314,7 +316,7 @@ def test_somebody_is_in_the_channel_whoever_is_killed(
     hello(stranger, follower)
     assert re.search(r":stranger!\S+ PRIVMSG #c :hello to you\n", follower.out)
 
-    # The first is killed while everybody talks.
+    # Kill the first leader while clients talk.
     talker, speakers = Talker(stranger), {node: Speaker(node, f"from-{node.tag}") for node in (one, other)}
     finishing += [talker, *speakers.values()]
     follower.wait_for(r"PRIVMSG #c :n 50\n")
@@ -328,7 +330,7 @@ def test_somebody_is_in_the_channel_whoever_is_killed(
     first.start()
     nodes.leader()
 
-    # The second is told to stop.
+    # Stop the second one.
     outcomes = dict(speakers.pop(second).finish())
     at = len(stranger.lines)
     second.stop()
@@ -346,19 +348,19 @@ def test_somebody_is_in_the_channel_whoever_is_killed(
     for node in (first, rest):
         node.stop()
 
-    # Whatever nodes wanted said was said once, or what they were told is true.
+    # Each line of a node was said once, or its outcome is accurate.
     heard = Counter(line.split(b" :", 1)[1].decode() for line in stranger.matching(rb" PRIVMSG #c :from-"))
     for text, outcome in outcomes.items():
         assert heard[text] in {"said": (1,), "uncertain": (0, 1), "refused": (0,)}[outcome], (text, outcome)
     assert rest.missed() == 0, rest.program
-    # Nothing that the stranger said came twice, and a node that was there all the time has all that any other has.
+    # No line from IRC is repeated, and a node that ran all the time has every line of any other node.
     records = {node.tag: numbers(node.lines()) for node in nodes.values()}
     for tag, found in records.items():
         assert found == sorted(set(found))
         more = sorted(set(found) - set(records[rest.tag]))
         assert not more, f"{tag} has {more}, {rest.tag} has not; {first.tag} led first, then {second.tag}, {third.tag}"
-    # All that was said while somebody was in the channel, but for the last lines that had reached the one that was
-    # killed, of which nobody has anything.
+    # All lines said while a leader was in the channel, except the last ones received by the killed leader,
+    # which no other node has.
     there, unheard, lost, last_lines, recorded = 0, 0, 0, 0, set(records[rest.tag])
     for line in witness.lines:
         if change := re.match(rb":([abc])!\S+ (JOIN|QUIT)", line):
@@ -387,7 +389,7 @@ def test_somebody_is_in_the_channel_whoever_is_killed(
 
 
 @pytest.mark.soak(seconds=90)
-def test_journals_of_all_nodes_can_be_verified(
+def test_line_journals_of_all_nodes_can_be_verified(
     start: Any, start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any, tmp_path: Path
 ) -> None:
     ircd = start_ircd("ngircd")
@@ -428,7 +430,7 @@ def test_journals_of_all_nodes_can_be_verified(
 
 
 @pytest.mark.extended
-def test_a_leader_that_stood_still_says_nothing_when_its_time_is_over(
+def test_suspended_leader_says_nothing_after_its_lease(
     start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any
 ) -> None:
     ircd = start_ircd("ngircd")
@@ -440,10 +442,10 @@ def test_a_leader_that_stood_still_says_nothing_when_its_time_is_over(
     nodes.wait_for_guardian(nodes.leader())
     number, said = 0, ""
     while said != "said":
-        # Where the lead has just changed hands, nobody knows.
+        # Uncertain after a change of the leader.
         number += 1
         asked, said = monotonic(), nodes["a"].say(f"PRIVMSG #c :before {number}")["said"]
-    # Who said it held the lead then, whatever the machine has made of it before.
+    # The node that said it was the leader at that time.
     (said_before,) = stranger.wait_for(rb" PRIVMSG #c :before %d$" % number)
     first = nodes[said_before[1:2].decode()]
     others = [node for node in nodes.values() if node is not first]
@@ -453,8 +455,8 @@ def test_a_leader_that_stood_still_says_nothing_when_its_time_is_over(
         for number in range(1, 51):
             asking.tell(ask="say", line=f"PRIVMSG #c :late {number}", id=number)
         second = nodes.leader(*others)
-        # Its guardian sees that it is alive, and so nobody else leads before what was promised is over: when it said
-        # its line, the lease went back less than LEASE, and a promise holds twice as long.
+        # Its guardian sees that it is alive, so no other node leads before the promises expire: when it said its line,
+        # its lease was younger than LEASE, and a promise lasts twice as long.
         assert monotonic() - asked > LEASE
         assert not re.search("exited without a DROP", first.program.out)
         stranger.wait_for(rb"^:%b!\S+ JOIN :?#c" % second.tag.encode())
@@ -467,7 +469,7 @@ def test_a_leader_that_stood_still_says_nothing_when_its_time_is_over(
     if said:
         stranger.wait_for(rb" PRIVMSG #c :late %d$" % max(said))
     late = [line for line in stranger.lines[at:] if b" PRIVMSG #c :late " in line]
-    # It may lead again; but first it leaves, without a word.
+    # It may lead again, but first leaves without a message.
     own = [line for line in stranger.lines[at:] if line.startswith(b":%b!" % first.tag.encode())]
     assert re.match(rb":\S+ QUIT", own[0]), own
     assert {int(line.rsplit(b" ", 1)[1]) for line in late} >= said
@@ -477,7 +479,7 @@ def test_a_leader_that_stood_still_says_nothing_when_its_time_is_over(
 
 
 @pytest.mark.extended
-def test_the_next_server_when_one_is_gone_and_nonsense_on_all_ports(
+def test_nodes_fail_over_to_the_next_server_despite_garbage_on_all_ports(
     start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any
 ) -> None:
     ircd, spare = start_ircd("ngircd"), start_ircd("ngircd")
@@ -518,7 +520,7 @@ def test_the_next_server_when_one_is_gone_and_nonsense_on_all_ports(
 
 
 @pytest.mark.extended
-def test_one_network_over_five_kinds_of_links_and_with_a_secret(
+def test_five_kinds_of_links_with_a_secret_form_one_network(
     start_ircd: Any,
     irc_stranger: Any,
     network: Any,
@@ -547,7 +549,7 @@ def test_one_network_over_five_kinds_of_links_and_with_a_secret(
         node.options += ["--link", link]
     e.options += ["--link", f"tls:127.0.0.1:{encrypted}:trustRoots={certificate.parent}"]
     f.options += ["--listen", f"ssl:{encrypted}:interface=127.0.0.1:certKey={certificate}:privateKey={key}"]
-    b.options += ["--link", f"tls:127.0.0.1:{encrypted}"]  # It does not trust whoever signed that certificate.
+    b.options += ["--link", f"tls:127.0.0.1:{encrypted}"]  # It does not trust the issuer of that certificate.
     c.options += ["--udp-listen", f"127.0.0.1:{c.port}"]
     d.options += ["--link", "fifo:c-d"]
     for node in nodes.values():
@@ -571,7 +573,7 @@ def test_one_network_over_five_kinds_of_links_and_with_a_secret(
         "hung up on 127.0.0.1: the connection failed before it was authenticated: certificate verify failed"
     )
 
-    # Who does not know the secret is not even spoken to.
+    # A peer without the secret receives no protocol message.
     with closing(socket.create_connection(("127.0.0.1", b.port), DEADLINE)) as connection:
         said = connection.recv(65_536)
         connection.sendall(b"KNOCK 7 x\r\n")
@@ -584,7 +586,7 @@ def test_one_network_over_five_kinds_of_links_and_with_a_secret(
         node.stop()
 
 
-def test_a_wrong_word_on_the_command_line_is_said_in_one_line(start: Any, free_port: Any, tmp_path: Path) -> None:
+def test_invalid_node_option_is_reported_in_one_line(start: Any, free_port: Any, tmp_path: Path) -> None:
     wrong = start("twistd", "-n", "--pidfile=", "hydra-node", "--tag", "a", "--link", "nonsense", cwd=tmp_path)
     assert wrong.finish() == 1
     assert "'nonsense' is not a link" in wrong.out + wrong.err
@@ -593,8 +595,8 @@ def test_a_wrong_word_on_the_command_line_is_said_in_one_line(start: Any, free_p
     assert re.fullmatch(r"fyrehose: no node at tcp:\d+: refused; .*\n", nobody.err)
 
 
-def test_the_kernel_alone_says_that_a_parent_is_gone(start: Any, tmp_path: Path) -> None:
-    """A guardian whose standard input is closed, and whom signals tell to end, goes on watching."""
+def test_guardian_detects_the_exit_of_its_parent_only_by_the_kernel(start: Any, tmp_path: Path) -> None:
+    """Neither a closed standard input nor SIGTERM ends a guardian before its node exits."""
     heard, accepted = b"", threading.Event()
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         port = listening.getsockname()[1]
@@ -629,7 +631,7 @@ def test_the_kernel_alone_says_that_a_parent_is_gone(start: Any, tmp_path: Path)
             for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 os.kill(number, one)
             parent.signal(signal.SIGSTOP)
-            # It shows that it is alive, and says nothing else.
+            # It sends keepalives, and nothing else.
             heard = b""
             while len(heard) < 4:
                 connection.sendall(b"\r\n")

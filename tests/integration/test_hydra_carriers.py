@@ -1,4 +1,4 @@
-"""What carries lines between nodes, on real sockets and real pipes."""
+"""Carriers of node links, on real sockets and real pipes."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ reactor: Any = installed_reactor
 
 LINES = 20_000
 MAX_PING = 600.0
-"""Seconds of silence that end a link. No test waits for them: its clock is moved on."""
+"""Seconds of silence that end a link; tests advance the clock instead of waiting."""
 DEADLINE = 120.0
-"""Seconds after which an event that never comes fails a test. Nothing waits that long unless it is broken."""
+"""Seconds after which an awaited event fails a test; reached only on failure."""
 SECRET = b"a secret of more than 16 bytes"
 
 OTHER_SIDE = """
@@ -68,7 +68,7 @@ reactor.run()
 
 
 class End(Protocol):
-    """Writes many lines while there is room, and waits for as many."""
+    """Protocol that writes many lines with backpressure, and waits for as many."""
 
     def __init__(self) -> None:
         self.got: list[bytes] = []
@@ -134,7 +134,7 @@ def said(number: int) -> bytes:
 
 
 class Accepted(Factory):
-    """Tells of each connection that somebody else has opened."""
+    """Factory that reports accepted connections."""
 
     protocol = End
     noisy = False
@@ -158,7 +158,7 @@ class Accepted(Factory):
 
 @pytest.fixture
 def make_clock(skipping_clock: Any) -> Iterator[Callable[[], Any]]:
-    """Make clocks that the test moves on."""
+    """Return a factory of clocks that the test advances."""
     clocks: list[Any] = []
 
     def made() -> Any:
@@ -172,13 +172,13 @@ def make_clock(skipping_clock: Any) -> Iterator[Callable[[], Any]]:
 
 @pytest.fixture
 def clock(make_clock: Callable[[], Any]) -> Any:
-    """A clock that the test moves on."""
+    """Return a clock that the test advances."""
     return make_clock()
 
 
 @pytest.fixture
 def port(clock: Any) -> Iterator[Callable[..., UdpPort]]:
-    """Make UDP ports on loopback."""
+    """Return a factory of UDP ports on loopback."""
     ports: list[UdpPort] = []
 
     def made(clock: Any = clock, **more: Any) -> UdpPort:
@@ -193,7 +193,7 @@ def port(clock: Any) -> Iterator[Callable[..., UdpPort]]:
 
 @pytest.fixture
 def other_side() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Start a process that dials and says back what it hears."""
+    """Return a function that starts a process which dials and echoes lines."""
     processes: list[subprocess.Popen[bytes]] = []
 
     def started(kind: str, place: object) -> subprocess.Popen[bytes]:
@@ -217,14 +217,14 @@ def dial(port: UdpPort, target: UdpPort, end: type[Protocol] = End) -> Deferred[
 
 
 def turn() -> Deferred[None]:
-    """Return what fires in the next turn of the reactor."""
+    """Return a Deferred that fires in the next turn of the reactor."""
     turned: Deferred[None] = Deferred()
     reactor.callLater(0, turned.callback, None)
     return turned
 
 
 def udp_pair(one: UdpPort, other: UdpPort) -> Deferred[tuple[End, End]]:
-    """Let one dial the other."""
+    """Dial one port from the other."""
     endpoint, accepted = other.server_endpoint(), Accepted()
     assert verifyObject(IStreamServerEndpoint, endpoint)
     endpoint.listen(accepted)
@@ -232,14 +232,14 @@ def udp_pair(one: UdpPort, other: UdpPort) -> Deferred[tuple[End, End]]:
 
 
 def fifo_pair(clock: Any, directory: Path) -> Deferred[tuple[End, End]]:
-    """Open both sides."""
+    """Open both sides of a link."""
     endpoints = [FifoEndpoint(clock, str(directory), max_ping=MAX_PING) for _ in range(2)]
     return gatherResults([timed(endpoint.connect(Factory.forProtocol(End))) for endpoint in endpoints])
 
 
 @pytest.mark.parametrize("kind", ["udp", "udp with a secret", "fifo"])
 @pytest_twisted.inlineCallbacks
-def test_many_lines_both_ways_and_then_the_end(
+def test_carrier_transfers_many_lines_both_ways_and_closes(
     kind: str, clock: Any, port: Callable[..., UdpPort], tmp_path: Path
 ) -> Any:
     if kind == "fifo":
@@ -286,7 +286,7 @@ class WordCodec:
 
 
 class Talk(NodeConnection):
-    """A connection as nodes have them, with all that it expects of its transport."""
+    """Connection as used by nodes, with all requirements on its transport."""
 
     def __init__(self) -> None:
         super().__init__(WordCodec())
@@ -307,7 +307,9 @@ class Talk(NodeConnection):
 
 @pytest.mark.parametrize("kind", ["udp", "fifo"])
 @pytest_twisted.inlineCallbacks
-def test_connections_of_nodes_run_on_it(kind: str, clock: Any, port: Callable[..., UdpPort], tmp_path: Path) -> Any:
+def test_node_connections_run_on_each_carrier(
+    kind: str, clock: Any, port: Callable[..., UdpPort], tmp_path: Path
+) -> Any:
     if kind == "udp":
         one, other = port(), port()
         other.server_endpoint().listen(ConnectionFactory(lambda: others.append(Talk()) or others[-1]))  # type: ignore[func-returns-value]
@@ -329,7 +331,7 @@ def test_connections_of_nodes_run_on_it(kind: str, clock: Any, port: Callable[..
 
 @pytest.mark.parametrize("kind", ["udp", "fifo"])
 @pytest_twisted.inlineCallbacks
-def test_when_a_process_is_killed_the_other_is_told(
+def test_killed_process_ends_the_link_of_its_peer(
     kind: str, clock: Any, port: Callable[..., UdpPort], tmp_path: Path, other_side: Any
 ) -> Any:
     accepted = Accepted()
@@ -349,21 +351,21 @@ def test_when_a_process_is_killed_the_other_is_told(
     clock.skip(MAX_PING / 2)
     for _ in range(10):
         yield turn()
-    assert end.problem is None  # Silence for half as long says nothing.
+    assert end.problem is None  # Half the timeout of silence has no effect.
     clock.skip(MAX_PING / 2)
     problem = yield timed(end.lost)
     assert isinstance(problem, TimeoutError)
 
 
 @pytest_twisted.inlineCallbacks
-def test_a_process_that_is_started_again_ends_what_the_old_one_had(clock: Any, tmp_path: Path, other_side: Any) -> Any:
+def test_restarted_process_ends_the_previous_fifo_link(clock: Any, tmp_path: Path, other_side: Any) -> Any:
     process = other_side("fifo", tmp_path / "link")
     endpoint = FifoEndpoint(clock, str(tmp_path / "link"), max_ping=MAX_PING)
     end = yield timed(endpoint.connect(Accepted()))
     process.send_signal(signal.SIGKILL)
     process.wait()
     other_side("fifo", tmp_path / "link")
-    problem = yield timed(end.lost)  # The clock was not moved on: it is not the silence that tells.
+    problem = yield timed(end.lost)  # The clock was not advanced, so it is not the silence that ends the link.
     assert isinstance(problem, ConnectionLost)
     end = yield timed(endpoint.connect(Accepted()))
     end.say(100)
@@ -374,7 +376,7 @@ def test_a_process_that_is_started_again_ends_what_the_old_one_had(clock: Any, t
 
 
 @pytest_twisted.inlineCallbacks
-def test_who_cuts_a_udp_link_off_tells_the_other(port: Callable[..., UdpPort]) -> Any:
+def test_aborted_udp_link_ends_at_the_peer(port: Callable[..., UdpPort]) -> Any:
     one, other = yield udp_pair(port(), port())
     one.transport.abortConnection()
     problems = yield timed(gatherResults([one.lost, other.lost]))
@@ -382,11 +384,11 @@ def test_who_cuts_a_udp_link_off_tells_the_other(port: Callable[..., UdpPort]) -
 
 
 @pytest_twisted.inlineCallbacks
-def test_a_port_that_was_bound_anew_ends_what_the_old_one_had(port: Callable[..., UdpPort], free_port: Any) -> Any:
-    place = free_port()  # Which nobody is given while it is not bound.
+def test_rebound_udp_port_ends_its_previous_links(port: Callable[..., UdpPort], free_port: Any) -> Any:
+    place = free_port()  # A port that the kernel assigns to no other process while it is unbound.
     listening, first = port(), port(port=place)
     _, accepted = yield udp_pair(first, listening)
-    # As if it was killed: nobody is told.
+    # As after a kill: no peer is notified.
     first._port.send = lambda datagrams, peers: None  # type: ignore[union-attr, method-assign]
     yield first.stop()
     assert accepted.problem is None
@@ -399,7 +401,7 @@ def test_a_port_that_was_bound_anew_ends_what_the_old_one_had(port: Callable[...
 
 
 @pytest_twisted.inlineCallbacks
-def test_dials_that_come_to_nothing(port: Callable[..., UdpPort], clock: Any) -> Any:
+def test_unanswered_or_refused_udp_dials_fail(port: Callable[..., UdpPort], clock: Any) -> Any:
     one, other = port(), port(secret=SECRET, accepted=0)
     other.server_endpoint().listen(Accepted())
     unanswered = dial(one, other)
@@ -421,7 +423,7 @@ def test_dials_that_come_to_nothing(port: Callable[..., UdpPort], clock: Any) ->
 
 
 @pytest_twisted.inlineCallbacks
-def test_a_door_that_is_closed_lets_nobody_in_and_leaves_who_is_in(
+def test_stopped_udp_listener_refuses_dials_and_keeps_open_links(
     port: Callable[..., UdpPort], make_clock: Callable[[], Any]
 ) -> Any:
     one, other, impatient = port(), port(), make_clock()
@@ -433,7 +435,7 @@ def test_a_door_that_is_closed_lets_nobody_in_and_leaves_who_is_in(
     yield waiting
     yield door.stopListening()
     unanswered = dial(late, other)
-    # What was said later has arrived: so has the dial, which nobody answers.
+    # Later data has arrived, and therefore so has the dial, which stays unanswered.
     end.say(100)
     yield timed(accepted.ends[0].wait_for(100))
     impatient.skip(MAX_PING)
@@ -443,7 +445,7 @@ def test_a_door_that_is_closed_lets_nobody_in_and_leaves_who_is_in(
 
 
 @pytest_twisted.inlineCallbacks
-def test_a_name_is_looked_up_and_a_port_may_be_taken(port: Callable[..., UdpPort], clock: Any) -> Any:
+def test_udp_dial_resolves_names_and_a_port_in_use_is_reported(port: Callable[..., UdpPort], clock: Any) -> Any:
     other = port()
     accepted = Accepted()
     other.server_endpoint().listen(accepted)
@@ -455,7 +457,7 @@ def test_a_name_is_looked_up_and_a_port_may_be_taken(port: Callable[..., UdpPort
 
 
 @pytest_twisted.inlineCallbacks
-def test_a_flood_of_garbage_does_no_harm(port: Callable[..., UdpPort]) -> Any:
+def test_garbage_datagrams_do_not_disturb_a_udp_link(port: Callable[..., UdpPort]) -> Any:
     one, other = port(secret=SECRET), port(secret=SECRET)
     end, accepted = yield udp_pair(one, other)
     rng = Random(7)
@@ -478,7 +480,7 @@ def test_a_flood_of_garbage_does_no_harm(port: Callable[..., UdpPort]) -> Any:
 
 
 @pytest_twisted.inlineCallbacks
-def test_descriptors_do_not_leak(port: Callable[..., UdpPort], clock: Any, tmp_path: Path) -> Any:
+def test_fifo_links_leak_no_descriptors(port: Callable[..., UdpPort], clock: Any, tmp_path: Path) -> Any:
     yield fifo_once(clock, tmp_path / "link")
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):

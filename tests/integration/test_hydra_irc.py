@@ -1,4 +1,4 @@
-"""The active connection and links over IRC, on real servers of three kinds."""
+"""Active connection and IRC links on real servers of three kinds."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from fyrehose_twisted.hydra.wire.lines import server_error_text
 
 reactor: Any = installed_reactor
 DEADLINE = 120.0
-"""Seconds after which an event that never comes fails a test. Nothing waits that long unless it is broken."""
+"""Seconds after which an awaited event fails a test; reached only on failure."""
 
 KINDS = [
     "ngircd",
-    # Registration takes this one a second.
+    # Registration takes a second on this server.
     pytest.param("inspircd", marks=pytest.mark.soak(seconds=60)),
     pytest.param("ircd-hybrid", marks=pytest.mark.soak(seconds=60)),
 ]
 MAX_PING = 600.0
-"""Of links. No test waits for it: its clock is moved on."""
+"""Timeout of links; tests advance the clock instead of waiting."""
 NO_LINE_END = bytes(value for value in range(1, 256) if value not in b"\r\n")
 
 
 async def until(condition: Callable[[], object], why: Callable[[], object] = str) -> None:
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     done: Deferred[None] = Deferred()
 
     def look() -> None:
@@ -60,7 +60,7 @@ async def until(condition: Callable[[], object], why: Callable[[], object] = str
 
 
 class Active:
-    """An active connection, and all that it told."""
+    """Active connection and its recorded events."""
 
     def __init__(self, *servers: str, nick: str = "bot", channels: str = "#c", **more: Any) -> None:
         self.told: list[tuple[str, Any]] = []
@@ -103,7 +103,7 @@ class Active:
 
 @pytest.fixture
 def active() -> Iterator[Callable[..., Active]]:
-    """Open an active connection."""
+    """Return a function that opens an active connection."""
     actives: list[Active] = []
 
     def made(*servers: str, **more: Any) -> Active:
@@ -119,7 +119,7 @@ def active() -> Iterator[Callable[..., Active]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_lines_go_both_ways_byte_for_byte(
+async def test_irc_lines_are_relayed_verbatim_both_ways(
     kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
 ) -> None:
     ircd = start_ircd(kind)
@@ -131,7 +131,7 @@ async def test_lines_go_both_ways_byte_for_byte(
     await deferToThread(stranger.wait_for, rb"^:" + prefix.replace(b".", rb"\.") + rb" JOIN :?#c$")
     assert await bot.has_lines(b" JOIN ") == stranger.matching(rb"^:bot!.* JOIN ")
 
-    # No more at once than what ircd-hybrid takes of one client: 8,000 bytes.
+    # Not more at once than ircd-hybrid accepts from one client: 8,000 bytes.
     said = [b"PRIVMSG #c :%d %b." % (number, NO_LINE_END) for number in range(200)]
     for start in range(0, len(said), 20):
         for line in said[start : start + 20]:
@@ -145,7 +145,7 @@ async def test_lines_go_both_ways_byte_for_byte(
         await bot.has_lines(b" PRIVMSG #c :", start + 20)
     heard = await bot.has_lines(b" PRIVMSG #c :", len(said))
     assert [line.partition(b" ")[2] for line in heard] == said
-    assert len(bot.batches) < len(said) / 2  # What comes together is handed on together.
+    assert len(bot.batches) < len(said) / 2  # Lines received together are delivered together.
 
     stranger.say("TOPIC #c :t", "MODE #c +m", "NOTICE bot :private", "PRIVMSG bot :\x01VERSION\x01", "QUIT :gone")
     assert (await bot.has_lines(b" QUIT "))[0].startswith(b":anna!")
@@ -157,7 +157,7 @@ async def test_lines_go_both_ways_byte_for_byte(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_servers_answer_behind_what_they_refuse(
+async def test_ping_is_answered_after_the_errors_for_earlier_lines(
     kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
 ) -> None:
     ircd = start_ircd(kind)
@@ -201,7 +201,7 @@ async def test_servers_answer_behind_what_they_refuse(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_what_is_split_comes_whole(
+async def test_split_message_arrives_complete(
     kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
 ) -> None:
     ircd = start_ircd(kind)
@@ -223,7 +223,7 @@ async def test_what_is_split_comes_whole(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_a_nick_that_is_taken_is_had_as_soon_as_it_is_free(
+async def test_taken_nick_is_reclaimed_once_it_is_free(
     kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
 ) -> None:
     ircd = start_ircd(kind)
@@ -239,7 +239,7 @@ async def test_a_nick_that_is_taken_is_had_as_soon_as_it_is_free(
 
 
 @pytest_twisted.ensureDeferred
-async def test_the_holder_of_the_nick_takes_another_in_sight(
+async def test_nick_is_reclaimed_when_its_holder_renames_itself_in_the_channel(
     start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
 ) -> None:
     ircd = start_ircd("ircd-hybrid")
@@ -252,7 +252,7 @@ async def test_the_holder_of_the_nick_takes_another_in_sight(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_kicked_killed_and_let_in_again(
+async def test_connection_rejoins_after_a_kick_and_reconnects_after_a_kill(
     kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fyrehose_twisted.hydra.irc.active.REJOIN_DELAYS", (0.05, 60.0))
@@ -265,7 +265,7 @@ async def test_kicked_killed_and_let_in_again(
     oper.say("KICK #c bot :out")
     assert len(await bot.has_lines(b"JOIN", 2)) == 2
     assert len(await bot.has_lines(b"KICK #c bot :out")) == 1
-    bot.connection.say(b"PART #c")  # Which it does not undo.
+    bot.connection.say(b"PART #c")  # The server does not revert it.
     await bot.has_lines(b"PART", 1)
     bot.connection.say(b"JOIN #c")
     await bot.has_lines(b"JOIN", 3)
@@ -278,7 +278,7 @@ async def test_kicked_killed_and_let_in_again(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_the_server_is_killed_and_another_one_takes_over(
+async def test_connection_fails_over_when_its_irc_server_is_killed(
     kind: str, start_ircd: Any, active: Callable[..., Active]
 ) -> None:
     first, second = start_ircd(kind), start_ircd(kind)
@@ -296,7 +296,7 @@ async def test_the_server_is_killed_and_another_one_takes_over(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_channels_that_refuse(
+async def test_channels_that_refuse_the_bot_are_retried(
     kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
 ) -> None:
     ircd = start_ircd(kind)
@@ -324,7 +324,7 @@ async def test_channels_that_refuse(
 
 
 @pytest_twisted.ensureDeferred
-async def test_tls_with_a_certificate_of_its_own(
+async def test_irc_over_tls_accepts_a_configured_trust_root(
     start_ircd: Any, irc_stranger: Any, active: Callable[..., Active], certified: tuple[Path, Path]
 ) -> None:
     certificate, key = certified
@@ -345,9 +345,7 @@ async def test_tls_with_a_certificate_of_its_own(
 @pytest.mark.soak(seconds=60)
 @pytest.mark.parametrize("kind", ["ngircd", "inspircd", "ircd-hybrid"])
 @pytest_twisted.ensureDeferred
-async def test_a_server_that_holds_back_who_is_fast_is_not_taken_for_silent(
-    kind: str, start_ircd: Any, irc_stranger: Any
-) -> None:
+async def test_throttling_irc_server_is_not_considered_silent(kind: str, start_ircd: Any, irc_stranger: Any) -> None:
     ircd = start_ircd(kind, holds_back=True)
     stranger = await deferToThread(irc_stranger, ircd, "anna", "#c")
     config = NodeConfig(network_size=1, bootstrap=True, irc_rate=20.0, irc_burst=20)
@@ -356,7 +354,7 @@ async def test_a_server_that_holds_back_who_is_fast_is_not_taken_for_silent(
     node.privilegedStartService()
     node.startService()
     try:
-        # Enough for each of the three to hold it back.
+        # Enough lines to be throttled by each of the three servers.
         outcomes = await gatherResults([node.say(f"PRIVMSG #c :{number}") for number in range(20)])
         assert outcomes == [Outcome.SAID] * 20
         assert node.counters["irc_silent"] == 0
@@ -407,7 +405,7 @@ async def linked(ircd: Any, clock: Any = reactor, **more: Any) -> tuple[Any, Any
 
 
 async def is_off_irc(stranger: Any, nick: str) -> None:
-    """Wait until the server has let a nick go."""
+    """Wait until the server has released a nick."""
 
     def is_off() -> bool:
         stranger.say(f"ISON {nick}")
@@ -426,7 +424,7 @@ async def hang_up(*ends: Any) -> None:
 @pytest.mark.parametrize("secret", [None, b"sixteen bytes or more"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_a_link_over_irc_loses_nothing(kind: str, secret: bytes | None, start_ircd: Any) -> None:
+async def test_irc_link_delivers_all_data(kind: str, secret: bytes | None, start_ircd: Any) -> None:
     ircd = start_ircd(kind)
     ivan, boris = await linked(ircd, secret=secret)
     assert ivan.transport.getPeer().host == f"irc:{ircd.address}:boris"
@@ -438,7 +436,7 @@ async def test_a_link_over_irc_loses_nothing(kind: str, secret: bytes | None, st
     for mine, his in zip(*texts, strict=True):
         ivan.transport.write(mine + b"\n")
         boris.transport.write(his.upper() + b"\n")
-    boris.transport.loseConnection()  # Not before all of it has gone.
+    boris.transport.loseConnection()  # Only after all data was sent.
     await ivan.is_lost()
     assert ivan.lines == [his.upper() for his in texts[1]]
     await boris.is_lost()
@@ -452,7 +450,7 @@ async def test_a_link_over_irc_loses_nothing(kind: str, secret: bytes | None, st
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_a_link_over_irc_ends_where_one_end_is_gone(
+async def test_irc_link_ends_when_its_peer_is_gone(
     kind: str, start_ircd: Any, irc_stranger: Any, skipping_clock: Any
 ) -> None:
     ircd, clock = start_ircd(kind), skipping_clock()
@@ -460,10 +458,12 @@ async def test_a_link_over_irc_ends_where_one_end_is_gone(
     oper.say("OPER root secret")
     await deferToThread(oper.wait_for, b" 381 ")
     ivan, boris = await linked(ircd, clock)
-    oper.say("NOTICE ivan :H1 0 1/1 YQ", "NOTICE ivan :H1 OVER x y", "PRIVMSG ivan :H1 0 1/1 YQ")  # Whoever that is.
+    oper.say(
+        "NOTICE ivan :H1 0 1/1 YQ", "NOTICE ivan :H1 OVER x y", "PRIVMSG ivan :H1 0 1/1 YQ"
+    )  # A message of any user.
     oper.say("KILL boris :enough")
     assert "enough" in str(await boris.is_lost())
-    clock.skip(MAX_PING)  # It looks whether the other is there.
+    clock.skip(MAX_PING)  # It checks whether the other end is present.
     assert "no longer on IRC" in str(await ivan.is_lost())
     assert ivan.data == b""
 
@@ -471,7 +471,7 @@ async def test_a_link_over_irc_ends_where_one_end_is_gone(
     boris.transport.abortConnection()
     await boris.is_lost()
     await is_off_irc(oper, "boris")
-    clock.skip(MAX_PING)  # The goodbye goes under where the server sees the abort before it has read that.
+    clock.skip(MAX_PING)  # The QUIT is lost if the server sees the abort before it has read it.
     reason = str(await ivan.is_lost())
     assert "cleanly: closed" in reason or "not on IRC" in reason
 
@@ -484,7 +484,7 @@ async def test_a_link_over_irc_ends_where_one_end_is_gone(
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_nick_of_a_link_that_somebody_has(start_ircd: Any, irc_stranger: Any) -> None:
+async def test_taken_nick_of_an_irc_link_is_reported(start_ircd: Any, irc_stranger: Any) -> None:
     ircd = start_ircd("ngircd")
     await deferToThread(irc_stranger, ircd, "boris")
     with pytest.raises(ConnectError, match="the nick boris is refused"):

@@ -1,4 +1,4 @@
-"""Durable journals as an operator has them: real processes, real sockets, real files."""
+"""Durable journals in real processes, with real sockets and files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fyrehose_twisted.record import Record
 
 KILLS = 4
 SEEDS = [1, pytest.param(None, marks=pytest.mark.soak)]
-"""The soak has another one each time."""
+"""A soak uses a new seed each time."""
 DEADLINE = 120.0
 SECRET = b"a secret that is long enough"
 
@@ -39,8 +39,9 @@ class PatientJournalProtocol(JournalProtocol):
     def __init__(self, config, **more):
         super().__init__(replace(config, repair=RepairConfig(attempts=200)), **more)
 """
-"""Who answers is drawn by lot, also among clients that hold nothing and those that were killed a moment ago: with the
-attempts of the default, what one other journal holds is given up now and then."""
+"""Repairs are requested from random clients, including those that hold nothing or were just killed: with the default
+number of attempts, a message held by one journal only is sometimes given up.
+"""
 
 Check = Callable[[Any], str]
 
@@ -50,35 +51,35 @@ def records_of(reader: Any, last: int) -> list[Record]:
 
 
 def random_of(seed: int | None) -> Random:
-    """Return what decides, and say how to have the same again."""
+    """Return the random generator of a test and print its seed."""
     chosen = int.from_bytes(os.urandom(4), "big") if seed is None else seed
     print(f"seed {chosen}")
     return Random(chosen)
 
 
 def nothing_is_damaged(path: Path) -> None:
-    """What `fyrehose journal check` looks at, without a process of its own."""
+    """Check a journal like `fyrehose journal check`, within this process."""
     checked = looked_through(LocalDirectory(path))
     assert checked.damaged == 0, checked.findings
 
 
 @pytest.fixture
 def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
-    """Options of a journal that gives nothing up before it has asked everybody, whatever the lot falls on."""
+    """Return options of a journal that gives no message up before it has asked every client."""
     (tmp_path / "patient.py").write_text(PATIENT)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return "--protocol", "patient.PatientJournalProtocol"
 
 
 def caught_up(backbone: Any, *journals: Any) -> int:
-    """Wait until the journals have all that the backbone gave a number; return the last one."""
+    """Wait until the journals have all messages of the backbone; return the last number."""
     last: int = backbone.sequence
     for journal in journals:
         journal.wait_for(last)
     return last
 
 
-def test_two_journals_are_equal_and_give_all_to_who_comes_late(
+def test_two_journals_are_equal_and_serve_a_late_subscriber(
     start: Any, backbone: Any, start_journal: Any, check: Check
 ) -> None:
     journals = [start_journal(backbone, name) for name in ("a", "b")]
@@ -106,7 +107,7 @@ def test_two_journals_are_equal_and_give_all_to_who_comes_late(
 
 @pytest.mark.extended
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_readers_have_seen_survives_being_killed_again_and_again(
+def test_messages_seen_by_readers_survive_repeated_kills_of_a_journal(
     backbone: Any, start_journal: Any, load: Any, check: Check, patient: tuple[str, str], seed: int | None
 ) -> None:
     rng = random_of(seed)
@@ -117,7 +118,7 @@ def test_what_readers_have_seen_survives_being_killed_again_and_again(
     backbone.wait_for_clients(2)
     publishing = load(backbone)
     for number in range(KILLS):
-        # One after the other, so that what one of them misses is with the other.
+        # In sequence, so that the other journal has what one misses.
         journal = journals[number % 2]
         journal.wait_for(journal.bounds().next + rng.randint(1, 500))
         seen = journal.bounds()
@@ -143,7 +144,7 @@ def test_what_readers_have_seen_survives_being_killed_again_and_again(
 
 
 @pytest.mark.extended
-def test_sigterm_under_load_tears_nothing(
+def test_sigterm_under_load_leaves_no_partial_record(
     backbone: Any, start_journal: Any, load: Any, check: Check, patient: tuple[str, str]
 ) -> None:
     stopped = start_journal(backbone, "stopped", *patient)
@@ -153,7 +154,7 @@ def test_sigterm_under_load_tears_nothing(
     for _ in range(3):
         stopped.wait_for(stopped.bounds().next + 200)
         stopped.stop()
-        # What was missed while it did not run may be missing still, but nothing is left for the next start to mend.
+        # Messages missed while it was stopped may be missing still, but the next start has nothing to repair.
         assert "the next start" not in check(stopped)
         held = stopped.bounds().next - 1
         stopped.start()
@@ -164,13 +165,13 @@ def test_sigterm_under_load_tears_nothing(
     for journal in (stopped, other):
         journal.stop()
         check(journal)
-    assert other.bounds().next == last + 1  # or for the end.
+    assert other.bounds().next == last + 1  # or for the end of the process.
     assert stopped.digest() == other.digest()
     publishing.check(stopped.lines())
 
 
 def size_of(path: Path) -> int:
-    """Bytes of all files; one that is gone meanwhile counts for nothing."""
+    """Return the size of all files; a file removed meanwhile counts as 0."""
     total = 0
     for entry in os.scandir(path):
         try:
@@ -181,7 +182,7 @@ def size_of(path: Path) -> int:
 
 
 @pytest.mark.extended
-def test_retention_under_load_keeps_the_end(
+def test_retention_under_load_keeps_the_newest_records(
     start: Any, backbone: Any, start_journal: Any, load: Any, check: Check
 ) -> None:
     limit = 12_000_000
@@ -208,7 +209,7 @@ def test_retention_under_load_keeps_the_end(
             numbers = [number for block in blocks for number in block.positions.tolist()]
             assert numbers == list(range(bounds.first, bounds.next))
     publishing.finish()
-    # What comes in the second between two looks at it is there for a moment.
+    # Messages that arrive between two checks, a second apart, exceed the limit briefly.
     assert largest < 2 * limit, largest
     last = caught_up(backbone, journal)
     journal.program.wait_for(r"dropped its oldest records: [0-9,]+ bytes")
@@ -227,7 +228,9 @@ def test_retention_under_load_keeps_the_end(
 
 
 @pytest.mark.extended
-def test_other_machines_read_what_is_in_the_files(backbone: Any, start_journal: Any, load: Any, tmp_path: Path) -> None:
+def test_remote_readers_receive_the_records_of_the_files(
+    backbone: Any, start_journal: Any, load: Any, tmp_path: Path
+) -> None:
     (tmp_path / "secret").write_bytes(SECRET)
     (tmp_path / "secret").chmod(0o600)
     given = start_journal(backbone, "given", "--serve", "tcp:0")
@@ -260,7 +263,7 @@ def test_other_machines_read_what_is_in_the_files(backbone: Any, start_journal: 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("seed", SEEDS)
-def test_garbage_at_every_port_under_load(
+def test_garbage_at_every_port_does_not_disturb_a_journal(
     backbone: Any, start_journal: Any, load: Any, check: Check, seed: int | None
 ) -> None:
     rng = random_of(seed)
@@ -269,7 +272,7 @@ def test_garbage_at_every_port_under_load(
     port = int(journal.program.wait_for(r"--serve: listening on [0-9.]+:(\d+)")[1])
     backbone.wait_for_clients(2)
     publishing = load(backbone)
-    # Without a secret, a stranger may repair what is missing: only what is not can be told from a forgery.
+    # Without a secret, other hosts may supply missing messages, so only present ones can be told from forgeries.
     journal.wait_for(500)
     far = 1_000_000_000
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bad:
@@ -280,7 +283,7 @@ def test_garbage_at_every_port_under_load(
     for _ in range(20):
         with socket.create_connection(("127.0.0.1", port), DEADLINE) as bad, suppress(ConnectionError):
             bad.sendall(rng.randbytes(rng.randint(1, 5_000)))
-            with suppress(OSError):  # It may have hung up before.
+            with suppress(OSError):  # The server may have closed before.
                 bad.shutdown(socket.SHUT_WR)
             while bad.recv(65_536):
                 pass
@@ -306,7 +309,7 @@ def test_a_journal_in_use_is_refused_in_one_line(
     assert second.finish() == 1
     assert second.out == f"fyrehose-journal: {journal.path} is in use by another process that writes to it\n"
     assert journal.program.process.poll() is None
-    # What reads needs no lock, and a port that is taken is said once.
+    # Readers need no lock, and a port in use is reported once.
     taken = launch_journal("-b", backbone.text, "-d", "another", "--port", journal.port)
     assert taken.finish() == 1
     assert taken.out.count("stopping: ") == 1

@@ -1,4 +1,4 @@
-"""A journal on a file system that is full: it stops, says so, and goes on when there is room."""
+"""Journal on a full file system: it stops with a report, and resumes when there is space."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ SIZE = 2 * 2**20
 
 
 class SmallDisk:
-    """A file system of SIZE bytes that nobody sees but a process of ours, and who looks through its eyes.
+    """A file system of SIZE bytes in a mount namespace of its own.
 
-    :ivar path: where it is; others read and write it there too.
+    :ivar path: its path for other processes, too.
     """
 
     def __init__(self, start: Any, mount_point: Path) -> None:
         mount_point.mkdir()
         self._mount_point = mount_point
-        # It is there as long as this reads its input.
+        # The namespace exists while this process reads its input.
         script = 'mount -t tmpfs -o size="$1" tmpfs "$2" && echo mounted && exec cat'
         self._holder = start(
             "unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", SIZE, mount_point, of_ours=False
@@ -68,7 +68,7 @@ def stopped_for_want_of_room(journal: Any) -> None:
     assert "Unhandled" not in out
 
 
-def test_a_full_disk_stops_the_service_which_goes_on_when_there_is_room(
+def test_full_disk_stops_the_journal_until_space_is_free(
     start: Any, backbone: Any, start_journal: Any, check: Any, small_disk: SmallDisk
 ) -> None:
     whole = start_journal(backbone, "whole")
@@ -96,7 +96,7 @@ def test_a_full_disk_stops_the_service_which_goes_on_when_there_is_room(
     assert len(small.records()) == last
 
 
-def test_a_full_disk_has_room_again_when_less_is_kept(
+def test_shorter_retention_frees_a_full_disk(
     start: Any, backbone: Any, start_journal: Any, check: Any, small_disk: SmallDisk
 ) -> None:
     whole = start_journal(backbone, "whole")
@@ -107,7 +107,7 @@ def test_a_full_disk_has_room_again_when_less_is_kept(
     publish(start, backbone, 101, 3_000)
     stopped_for_want_of_room(small)
     small.start("--retention", "500kB")
-    small.wait_for(3_000)  # What came at once goes at once, so something has to come later.
+    small.wait_for(3_000)  # Messages that arrived at once are dropped at once, so later ones are needed.
     publish(start, backbone, 3_001, 3_100)
     last = backbone.sequence
     for journal in (small, whole):

@@ -1,4 +1,4 @@
-"""Messages that a publisher knows to be on the disks of journals."""
+"""Messages acknowledged once they are durable in a number of journals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ COUNT = 2_000
 LINES = b"".join(b"%0*d\n" % (1_000, number) for number in range(COUNT))
 
 
-def test_what_pub_says_is_kept_survives_the_death_of_all(start: Any, backbone: Any, start_journal: Any) -> None:
+def test_messages_confirmed_as_kept_survive_a_kill_of_all_services(
+    start: Any, backbone: Any, start_journal: Any
+) -> None:
     journals = [start_journal(backbone, name) for name in ("one", "two")]
     backbone.wait_for_clients(2)
     publisher = start("fyrehose", "pub", "-b", backbone.text, "--kept", 2)
@@ -31,7 +33,7 @@ def test_what_pub_says_is_kept_survives_the_death_of_all(start: Any, backbone: A
         assert b"".join(line + b"\n" for line in sorted(journal.lines())) == LINES
 
 
-def test_a_journal_that_stands_still_is_not_counted(start: Any, backbone: Any, start_journal: Any) -> None:
+def test_suspended_journal_does_not_count_as_keeping_a_message(start: Any, backbone: Any, start_journal: Any) -> None:
     journals = [start_journal(backbone, name) for name in ("one", "two")]
     backbone.wait_for_clients(2)
     first = start("fyrehose", "pub", "-b", backbone.text, "--kept", 2)
@@ -49,7 +51,7 @@ def test_a_journal_that_stands_still_is_not_counted(start: Any, backbone: Any, s
 
 
 @pytest.mark.extended
-def test_journals_lose_nothing_of_what_comes_faster_than_they_can_write(
+def test_journals_lose_no_messages_that_arrive_faster_than_they_write(
     start: Any, backbone: Any, start_journal: Any, tmp_path: Path
 ) -> None:
     count, large = 4_000, tmp_path / "large"
@@ -64,7 +66,9 @@ def test_journals_lose_nothing_of_what_comes_faster_than_they_can_write(
 
 
 @pytest_twisted.ensureDeferred
-async def test_the_deferred_fails_with_how_many_have_it(backbone: Any, in_time: Any, leaving: list[Any]) -> None:
+async def test_unkept_message_fails_with_the_number_of_journals_that_have_it(
+    backbone: Any, in_time: Any, leaving: list[Any]
+) -> None:
     from twisted.internet import reactor
 
     config = ClientConfig(subscribe=False, journal=False, outbox=OutboxConfig(timeout=1.0))
@@ -79,7 +83,7 @@ async def test_the_deferred_fails_with_how_many_have_it(backbone: Any, in_time: 
 
 
 @pytest_twisted.ensureDeferred
-async def test_version_1_cannot_ask_for_it(backbone: Any, leaving: list[Any]) -> None:
+async def test_kept_requires_protocol_version_2(backbone: Any, leaving: list[Any]) -> None:
     from twisted.internet import reactor
 
     publisher = await join(reactor, PublisherProtocol(ClientConfig(dialect=Dialect.V1)), backbone.text)

@@ -30,7 +30,7 @@ GARBAGE = (
 
 
 def send_garbage(port: int) -> None:
-    """Send what is no packet, from several addresses: each gets one line a minute and reason."""
+    """Send malformed packets from several addresses; each is logged once per minute and reason."""
     for number in range(2, 10):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             sender.bind((f"127.0.0.{number}", 0))
@@ -39,13 +39,13 @@ def send_garbage(port: int) -> None:
 
 
 def objects(text: str) -> list[dict[str, Any]]:
-    """Return what the lines say: all of them are objects."""
+    """Parse the lines, all of which are JSON objects."""
     read = [json.loads(line) for line in text.splitlines()]
     assert all({"time", "level", "namespace", "message"} <= one.keys() for one in read)
     return read
 
 
-def test_a_backbone_that_gets_garbage_writes_one_object_a_line(start: Any, tmp_path: Path) -> None:
+def test_json_log_of_a_backbone_has_one_object_per_line(start: Any, tmp_path: Path) -> None:
     backbone = start("twistd", "-n", "--pidfile=", LOGGER, "fyrehose-backbone", "--port", 0, cwd=tmp_path)
     port = int(backbone.wait_for(r'"host":"127\.0\.0\.1","port":(\d+)')[1])
     send_garbage(port)
@@ -63,7 +63,7 @@ def test_a_backbone_that_gets_garbage_writes_one_object_a_line(start: Any, tmp_p
     assert read[-1]["message"] == "Server Shut Down."
 
 
-def test_a_failure_of_an_application_is_one_line(start: Any, tmp_path: Path) -> None:
+def test_exception_of_an_application_is_one_json_line(start: Any, tmp_path: Path) -> None:
     (tmp_path / "application.py").write_text(
         "from fyrehose_twisted.fyrehose.protocol import BackboneProtocol\n"
         "class Wrong(BackboneProtocol):\n"
@@ -88,12 +88,12 @@ def test_a_failure_of_an_application_is_one_line(start: Any, tmp_path: Path) -> 
     assert {"said", "in passing"} <= {one["message"] for one in read}
 
 
-def test_a_daemon_writes_the_file_that_it_was_given(tmp_path: Path) -> None:
+def test_daemon_writes_and_rotates_its_json_log_file(tmp_path: Path) -> None:
     def wait_for(pattern: str) -> str:
         end, never = monotonic() + DEADLINE, threading.Event()
         while True:
             text = ""
-            with suppress(FileNotFoundError):  # While it is rotated, there is none.
+            with suppress(FileNotFoundError):  # There is no file during its rotation.
                 text = log.read_text()
             if re.search(pattern, text):
                 return text
@@ -105,7 +105,9 @@ def test_a_daemon_writes_the_file_that_it_was_given(tmp_path: Path) -> None:
     command = (twistd, f"--pidfile={pid}", f"--logfile={log}", LOGGER, "fyrehose-backbone", "--port=0")
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    daemon = os.pidfd_open(int(pid.read_text()))  # It is no child of this process, which is told nothing of its end.
+    daemon = os.pidfd_open(
+        int(pid.read_text())
+    )  # It is no child of this process, so its exit is detected through a descriptor.
     try:
         wait_for("listening on")
         signal.pidfd_send_signal(daemon, signal.SIGUSR1)
@@ -120,7 +122,7 @@ def test_a_daemon_writes_the_file_that_it_was_given(tmp_path: Path) -> None:
     assert objects((tmp_path / "backbone.log.1").read_text())
 
 
-def test_a_daemon_that_would_write_nowhere_does_not_start(start: Any, tmp_path: Path) -> None:
+def test_daemon_that_logs_to_standard_output_does_not_start(start: Any, tmp_path: Path) -> None:
     backbone = start("twistd", "--logfile=-", LOGGER, "fyrehose-backbone", "--port", 0, cwd=tmp_path)
     assert backbone.finish() == 1
     assert backbone.err == (

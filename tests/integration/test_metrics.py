@@ -1,4 +1,4 @@
-"""Counters of services as Prometheus gets them: real processes, real sockets."""
+"""Metrics of real services as Prometheus scrapes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Client = Callable[..., Any]
 
 @pytest.fixture
 def start_client(start: Any, tmp_path: Path) -> Client:
-    """Start ``twistd fyrehose-client``, and do not wait."""
+    """Start ``twistd fyrehose-client`` without waiting."""
 
     def started(backbone: Any, *options: object) -> Any:
         return start(
@@ -34,13 +34,13 @@ def start_client(start: Any, tmp_path: Path) -> Client:
 
 
 def told_by(program: Any) -> dict[str, float]:
-    """Return what the service tells, by name and labels."""
+    """Return the metrics of a service, by name and labels."""
     with urlopen(program.wait_for(r"metrics at (http://127\.0\.0\.1:\d+/metrics)")[1], timeout=DEADLINE) as page:
         lines = page.read().decode().splitlines()
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
 
 
-def test_a_backbone_a_journal_and_a_client_tell_of_the_same_stream(
+def test_metrics_of_backbone_journal_and_client_agree(
     start: Any, backbone: Any, start_journal: Any, start_client: Client
 ) -> None:
     journal = start_journal(backbone, "kept", "--metrics", "tcp:0")
@@ -73,7 +73,7 @@ def test_a_backbone_a_journal_and_a_client_tell_of_the_same_stream(
     assert "Traceback" not in client.out
 
 
-def test_metrics_of_a_client_that_cannot_be_served(backbone: Any, start_client: Client) -> None:
+def test_client_that_cannot_serve_metrics_stops(backbone: Any, start_client: Client) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

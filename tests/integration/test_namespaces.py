@@ -1,4 +1,4 @@
-"""Services in network namespaces, between which real packets get lost."""
+"""Services in network namespaces connected by links that lose real packets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COUNT = 20_000
 
 
 class Star:
-    """Namespaces around one in the middle, which passes packets on. Into each of the others some get lost."""
+    """Network namespaces around a router that forwards packets with loss."""
 
     def __init__(self, start: Any, count: int) -> None:
         self._start = start
@@ -65,7 +65,7 @@ def star(start: Any, program: Callable[[str, str], Path]) -> Iterator[Callable[[
 
 
 @pytest.mark.parametrize(("retransmit", "given_up"), [(32, 0), (1, 5)], ids=["fast", "slowed down"])
-def test_nothing_is_lost_where_one_packet_in_twenty_is(
+def test_no_message_is_lost_with_5_percent_packet_loss(
     retransmit: int, given_up: int, star: Callable[[int], Star], tmp_path: Path
 ) -> None:
     """A memory of 1 MiB is passed in some 0.2 s until publishers are slowed down. A number that all three miss at first

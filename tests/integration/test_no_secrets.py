@@ -1,4 +1,4 @@
-"""Secrets stay where they are: not in logs, options, environments, metrics, answers, states or journals."""
+"""Confidentiality of secrets: none in logs, options, environments, metrics, responses, states or journals."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PLUGINS = import_module("twisted.plugins.fyrehose_twisted_plugins")
 MAKERS = {maker.tapname: maker for maker in vars(PLUGINS).values() if isinstance(maker, ServiceMaker)}
 
 DEADLINE = 120.0
-"""Seconds after which an event that never comes fails a test. Nothing waits that long unless it is broken."""
+"""Seconds after which an awaited event fails a test; reached only on failure."""
 JSON_LOG = "--logger=fyrehose_twisted.process.logs.json_lines"
 
 
 class Secret:
-    """A secret in a file, and all the ways in which it could show."""
+    """A secret in a file, and all encodings in which it could appear."""
 
     def __init__(self, path: Path, name: str = "") -> None:
         self.text = f"hush-{secrets.token_hex(16)}"
@@ -41,14 +41,14 @@ class Secret:
 
 
 def seen(program: Any) -> bytes:
-    """Return what anybody can see of a process, and what it said."""
+    """Return what other users can see of a process, and its output."""
     process = Path(f"/proc/{program.process.pid}")
     files = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
     return files + program.out.encode() + program.err.encode()
 
 
 def written(path: Path, *but: Path) -> bytes:
-    """Return all that was written below ``path``."""
+    """Return the contents of all files below ``path``."""
     return b"".join(one.read_bytes() for one in path.rglob("*") if one.is_file() and one not in but)
 
 
@@ -70,7 +70,9 @@ def garbage(port: int) -> None:
 
 
 @pytest.mark.parametrize("logger", [[], pytest.param([JSON_LOG], marks=pytest.mark.extended)])
-def test_front_doors(start: Any, await_true: Any, tmp_path: Path, logger: list[str]) -> None:
+def test_backbone_frontend_and_query_do_not_disclose_secrets(
+    start: Any, await_true: Any, tmp_path: Path, logger: list[str]
+) -> None:
     secret, token = Secret(tmp_path / "secret"), Secret(tmp_path / "tokens", "ann")
     twistd = ("twistd", "-n", "--pidfile=", *logger)
     state = tmp_path / "state"
@@ -108,7 +110,7 @@ def test_front_doors(start: Any, await_true: Any, tmp_path: Path, logger: list[s
 
 
 @pytest.mark.extended
-def test_nodes(start: Any, start_ircd: Any, tmp_path: Path) -> None:
+def test_node_services_do_not_disclose_secrets(start: Any, start_ircd: Any, tmp_path: Path) -> None:
     ircd = start_ircd("ngircd")
     secret, token, password = (Secret(tmp_path / name) for name in ("secret", "token", "password"))
     common = ("twistd", "-n", "--pidfile=")
@@ -153,7 +155,7 @@ def test_nodes(start: Any, start_ircd: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(MAKERS))
-def test_no_option_takes_a_secret_itself(name: str) -> None:
+def test_no_option_takes_a_secret_value(name: str) -> None:
     options = MAKERS[name].options()
     words = {word.rstrip("=") for word in options.longOpt}
     assert [
@@ -174,6 +176,6 @@ def test_no_option_takes_a_secret_itself(name: str) -> None:
         ["freenet-node", "--control=tcp:6181:interface=0.0.0.0"],
     ],
 )
-def test_nothing_is_open_to_strangers_unless_that_is_said(words: list[str]) -> None:
+def test_listening_beyond_loopback_requires_a_secret_or_open(words: list[str]) -> None:
     with pytest.raises(UsageError, match="loopback"):
         MAKERS[words[0]].options().parseOptions(words[1:])

@@ -1,4 +1,4 @@
-"""Services under a supervisor: limits that are read anew, and sockets that outlive the process."""
+"""Services under a supervisor: reloaded limits, and sockets that outlive the process."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ os.execv(command[0], command)
 
 
 def passed(descriptor: int, name: str) -> tuple[list[str], dict[str, Any]]:
-    """Return what starts a program as systemd does: with a socket as descriptor 3."""
+    """Return a command that starts a program like systemd, with a socket as descriptor 3."""
     words = [sys.executable, "-c", AS_SYSTEMD, str(descriptor), name]
     return words, {"pass_fds": (descriptor,)}
 
 
-def test_limits_are_read_anew(start_backbone: Any, peer: Any, tmp_path: Path) -> None:
+def test_limits_are_reloaded_on_sighup(start_backbone: Any, peer: Any, tmp_path: Path) -> None:
     limits = tmp_path / "limits.toml"
     limits.write_text("max-clients = 1\n")
     backbone = start_backbone("--limits", limits)
@@ -46,13 +46,15 @@ def test_limits_are_read_anew(start_backbone: Any, peer: Any, tmp_path: Path) ->
     backbone.stop()
 
 
-def test_a_backbone_without_limits_lives_on(start_backbone: Any) -> None:
+def test_sighup_without_a_limits_file_is_ignored(start_backbone: Any) -> None:
     backbone = start_backbone()
     backbone.program.signal(signal.SIGHUP).wait_for("SIGHUP: there is nothing to reload")
     backbone.stop()
 
 
-def test_what_is_pushed_while_a_backbone_restarts_is_not_lost(start: Any, peer: Any, tmp_path: Path) -> None:
+def test_messages_pushed_during_a_restart_with_a_passed_socket_are_not_lost(
+    start: Any, peer: Any, tmp_path: Path
+) -> None:
     with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as bound:
         bound.bind(("127.0.0.1", 0))
         words, options = passed(bound.fileno(), "push")
@@ -66,7 +68,7 @@ def test_what_is_pushed_while_a_backbone_restarts_is_not_lost(start: Any, peer: 
             return program
 
         def numbered(data: bytes) -> int:
-            """Publish, and return the number that came back."""
+            """Publish and return the sequence number."""
             client = peer(bound.getsockname())
             client.keepalive()
             client.publish(data)
@@ -87,7 +89,7 @@ def test_what_is_pushed_while_a_backbone_restarts_is_not_lost(start: Any, peer: 
 
 
 @pytest.mark.extended
-def test_a_backbone_restarted_under_load_leaves_no_hole(
+def test_backbone_restarted_under_load_leaves_no_gap(
     start_backbone: Any, start_journal: Any, load: Any, check: Any, free_port: Any
 ) -> None:
     backbone = start_backbone("--metrics", "tcp:0", port=free_port())
@@ -110,7 +112,7 @@ def test_a_backbone_restarted_under_load_leaves_no_hole(
     backbone.stop()
 
 
-def test_what_systemd_did_not_pass(start: Any, tmp_path: Path) -> None:
+def test_missing_systemd_socket_is_reported(start: Any, tmp_path: Path) -> None:
     for option in ("--systemd=push", "--metrics=systemd:domain=INET:name=metrics"):
         program = start(
             "twistd",

@@ -1,4 +1,4 @@
-"""The subscribers in C and JavaScript are served as well as ours, and what is not for them does not disturb them."""
+"""Subscribers in C and JavaScript: complete streams, and robustness against foreign packets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ DEADLINE = 120.0
 LANGUAGES = ("c", "js")
 SHORT, CAREFUL = KINDS = ("subscriber", "careful_subscriber")
 RING = 4_096
-"""Messages that a short one holds."""
+"""Number of messages that a short subscriber holds."""
 
 LOSS, REORDER = 0.1, 0.05
 PART = 100
@@ -57,13 +57,13 @@ Command = Callable[[str], list[str]]
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Where the compiler has put what it made, once it has."""
+    """Return the directory of the compiled subscribers."""
     return {"directory": tmp_path_factory.mktemp("built")}
 
 
 @pytest.fixture
 def command(program: Callable[[str, str], Path], built: dict[str, Path]) -> Command:
-    """Return how to start a subscriber, by the name of its file, as the page says."""
+    """Return the command of a subscriber, by its file name, as documented."""
 
     def commanded(name: str) -> list[str]:
         stem, _, language = name.partition(".")
@@ -90,7 +90,7 @@ Subscribe = Callable[[str, Address], Any]
 
 @pytest.fixture
 def subscribe(start: Any, command: Command) -> Subscribe:
-    """Start a subscriber, given the name of its file and its backbone's address."""
+    """Return a function that starts a subscriber, given its file name and the backbone's address."""
 
     def subscribed(name: str, backbone: Address) -> Any:
         return start(*command(name), *backbone, of_ours=False)
@@ -99,7 +99,7 @@ def subscribe(start: Any, command: Command) -> Subscribe:
 
 
 class Log(SubscriberProtocol):
-    """Writes what it receives as the other subscribers do."""
+    """Subscriber of the library that prints like the foreign ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Log(SubscriberProtocol):
 
 
 async def ours(backbone: Any, leaving: list[Any]) -> tuple[Log, PublisherProtocol]:
-    """A subscriber and a publisher of the library, beside the two subscribers that are there."""
+    """Return a subscriber and a publisher of the library, beside the two foreign subscribers."""
     from twisted.internet import reactor
 
     log = await join(reactor, Log(), backbone.text)
@@ -127,20 +127,20 @@ async def ours(backbone: Any, leaving: list[Any]) -> tuple[Log, PublisherProtoco
 
 
 def check(kind: str, foreigner: Any, log: Log, published: list[bytes]) -> None:
-    """Compare what a subscriber has printed with what ours got and with what was published."""
+    """Compare the output of a foreign subscriber with that of the library and with the published messages."""
     assert foreigner.signal(signal.SIGTERM).finish() == (0 if kind == CAREFUL else -signal.SIGTERM), foreigner
     assert foreigner.err == ""
     lines = foreigner.out.splitlines(keepends=True)
     if kind == SHORT:
         first, last = (int(lines[index].partition("\t")[0]) for index in (0, -1))
         assert [int(line.partition("\t")[0]) for line in lines] == list(range(first, last + 1))
-        # It prints what was pushed twice twice. Ours leaves the second out.
+        # It prints a repeated push twice; the library's subscriber drops the second one.
         once: dict[str, str] = {}
         for line in lines:
             once.setdefault(line.partition("\t")[2], line)
         lines = list(once.values())
     assert [pair for pair in zip(lines, log.lines, strict=True) if pair[0] != pair[1]] == []
-    # A push that had to be repeated comes later than those after it.
+    # A retransmitted push gets a higher number than later ones.
     printed = [line.partition("\t")[2].encode() for line in lines]
     assert len(printed) == len(published)
     assert set(printed) ^ {data + b"\n" for data in published} == set()
@@ -149,7 +149,7 @@ def check(kind: str, foreigner: Any, log: Log, published: list[bytes]) -> None:
 @pytest.mark.extended
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_served_as_well_as_ours(
+async def test_foreign_subscribers_receive_the_whole_stream(
     backbone: Any, subscribe: Subscribe, in_time: Any, leaving: list[Any], kind: str
 ) -> None:
     foreigners = [subscribe(f"{kind}.{language}", backbone.address) for language in LANGUAGES]
@@ -167,7 +167,7 @@ async def test_served_as_well_as_ours(
 
 
 class Bad:
-    """Loses and delays datagrams in both directions, once it is told to.
+    """Relay that loses and delays datagrams in both directions once enabled.
 
     Repairs come from a port of their own, as they come from other hosts on a network.
     """
@@ -199,7 +199,7 @@ class Bad:
 @pytest.mark.extended
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_what_is_lost_is_repaired(
+async def test_foreign_subscribers_repair_losses(
     start_backbone: Any, relay: Any, subscribe: Subscribe, in_time: Any, leaving: list[Any], kind: str
 ) -> None:
     from twisted.internet import reactor
@@ -213,12 +213,12 @@ async def test_what_is_lost_is_repaired(
     for foreigner in foreigners:
         await deferToThread(foreigner.wait_for, "\t0\n")
     bad.loss, bad.reorder = LOSS, REORDER
-    # By parts, so that the relay's own socket loses nothing.
+    # In parts, so that the relay's own socket loses nothing.
     for start in range(1, len(messages) - 1, PART):
         await in_time(gatherResults(map(publisher.publish, messages[start : min(start + PART, len(messages) - 1)])))
     if kind == SHORT:
-        # It sees only gaps that something follows: so something does, one by one, until it has repaired what it lacks.
-        # An end that came in the midst of that could be lost on the way without anybody's doing.
+        # A gap is only detected by a later message, so messages follow one by one until all gaps are repaired.
+        # The last of a burst could be lost without detection.
         bad.loss = bad.reorder = 0.0
         end = monotonic() + DEADLINE
         while not all("\t4999\n" in foreigner.out for foreigner in foreigners):
@@ -236,7 +236,7 @@ async def test_what_is_lost_is_repaired(
 
 
 class Stage:
-    """A backbone and a stranger that send whatever the test wants, and the subscriber before them."""
+    """Scripted backbone and stranger in front of a subscriber."""
 
     def __init__(self, subscribe: Subscribe, name: str) -> None:
         self.wire, self.stranger = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
@@ -263,7 +263,7 @@ class Stage:
         return packet
 
     def next_request(self) -> Request:
-        """Return the next REQUEST; KEEPALIVEs may come before it."""
+        """Return the next REQUEST, ignoring KEEPALIVEs."""
         while not isinstance(packet := self.next_packet(), Request):
             pass
         return packet
@@ -278,7 +278,7 @@ class Stage:
         return requests
 
     def finish(self) -> str:
-        """End the subscriber, see that it says goodbye, and return what it has printed."""
+        """Stop the subscriber, check its goodbye, and return its output."""
         assert self.subscriber.signal(signal.SIGTERM).finish() == 0, self.subscriber
         packet: Packet | None = None
         while packet != Keepalive(flags=Flags.NOJOURNAL | Flags.NOSUBSCRIBE):
@@ -292,11 +292,11 @@ class Stage:
 
 @pytest.fixture
 def set_stage(subscribe: Subscribe, command: Command) -> Iterator[Callable[[str], Stage]]:
-    """Make a :class:`Stage` for a subscriber, by the name of its file."""
+    """Return a factory of stages, by the file name of the subscriber."""
     stages: list[Stage] = []
 
     def made(name: str) -> Stage:
-        command(name)  # Where its language is missing the test ends here, before there are sockets.
+        command(name)  # Skip the test before there are sockets if the language is not installed.
         stages.append(Stage(subscribe, name))
         return stages[-1]
 
@@ -306,9 +306,9 @@ def set_stage(subscribe: Subscribe, command: Command) -> Iterator[Callable[[str]
 
 
 def broken(rng: Random) -> list[bytes]:
-    """Datagrams that are no DELIVER, though some look much like one. Their numbers are those that come next.
+    """Return malformed DELIVERs with the next sequence numbers.
 
-    Twice as many find room in a socket that nobody tuned.
+    Twice as many fit into a socket with default buffers.
     """
     good = encode_deliver(3, b"never to be seen")
     told = [good[:1] + length.to_bytes(2, "big") + good[3:] for length in (0, 15, 17, 65_526, 65_535)]
@@ -328,7 +328,9 @@ def is_deliver(data: bytes) -> bool:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_what_is_not_for_it(set_stage: Callable[[str], Stage], language: str) -> None:
+def test_foreign_subscriber_ignores_forged_and_malformed_packets(
+    set_stage: Callable[[str], Stage], language: str
+) -> None:
     stage, bad = set_stage(f"{CAREFUL}.{language}"), broken(Random(SEED))
     stage.forge(encode_deliver(7, b"forged"), *bad)
     stage.send(*bad, encode_deliver(0, b"no number"))
@@ -343,11 +345,11 @@ def test_what_is_not_for_it(set_stage: Callable[[str], Stage], language: str) ->
     stage.send(encode_deliver(4, b"damaged"), encode_deliver(MAX_SEQUENCE, b"damaged"))
     envelopes = [wrap(b"publishr", counter, b"enveloped %d" % counter) for counter in (0, 1, 65_535)]
     large = b"x" * MAX_DELIVERABLE
-    # Where these come in a table of 65,536 places, they all come to the same one.
+    # In a table of 65,536 slots these all share one.
     crowded = [wrap(number.to_bytes(8, "big"), number, b"crowded %d" % number) for number in range(1, 6)]
     wrapped = [wrap(bytes(8), 0, b""), *envelopes, *crowded]
     data = [b"three", b"four", b"", large, MAGIC, MAGIC + b"x" * 15, b"\n", *wrapped, *wrapped, b"the end"]
-    # What the backbone sends takes the place of what was damaged on its way.
+    # The valid DELIVER replaces the damaged one.
     for number, item in sorted(enumerate(data, 3), key=lambda numbered: numbered[0] != 4):
         stage.send(encode_deliver(number, item))
     stage.subscriber.wait_for("\tthe end\n")
@@ -362,7 +364,7 @@ def test_what_is_not_for_it(set_stage: Callable[[str], Stage], language: str) ->
 
 
 def mind_gaps(stage: Stage) -> None:
-    """Gaps are asked for until somebody fills them, and given up if nobody does."""
+    """Gaps are requested until they are filled, and given up if no client fills them."""
     stage.send(*(encode_deliver(number, b"%d" % number) for number in (10, 13, 12, 15)))
     first, second = Request(("0.0.0.0", 0), 11, 11), Request(("0.0.0.0", 0), 14, 14)
     both = Request(("0.0.0.0", 0), 11, 12)
@@ -370,12 +372,12 @@ def mind_gaps(stage: Stage) -> None:
     while request in (first, both):  # Once, unless 12 or 15 was late.
         request = stage.next_request()
     assert request == second
-    # A stranger may fill a gap, and nothing else.
+    # Another host may fill a gap, and nothing else.
     stage.forge(*(encode_deliver(number, b"forged") for number in (10, 12, 13, 15, 16, 17)))
     stage.forge(encode_deliver(14, b"14"), encode_deliver(14, b"forged"))
-    # A damaged number is forgotten with the next good one; it costs one round of questions at most.
+    # A damaged number is dropped with the next valid one; it costs at most one round of requests.
     stage.send(encode_deliver(MAX_SEQUENCE, b"damaged"), encode_deliver(16, b"16"))
-    # Nobody has 11. After some seconds it is given up, and comes too late then.
+    # No client has 11. It is given up after some seconds, and then arrives too late.
     asked: list[Request] = []
     while b"lost" not in stage.subscriber.outputs[2]:
         asked.append(stage.next_request())
@@ -383,7 +385,7 @@ def mind_gaps(stage: Stage) -> None:
     assert sum(request.last > 16 for request in asked) <= 4
     stage.subscriber.wait_for("16\t16\n")
     stage.send(encode_deliver(11, b"late"), encode_deliver(17, b"17"))
-    # The end of a burst is asked for, though nothing shows that it was lost; and so was that of the one before.
+    # The end of a burst is requested although no later message reveals its loss.
     while (request := stage.next_request()).first < 18:
         assert request in (first, Request(("0.0.0.0", 0), 17, 17 + 1_023))
     assert request == Request(("0.0.0.0", 0), 18, 18 + 1_023)
@@ -394,7 +396,7 @@ def mind_gaps(stage: Stage) -> None:
 
 
 def fall_behind(stage: Stage) -> None:
-    """It was stopped for so long that nobody has what it missed: it goes on with what comes."""
+    """It was suspended so long that no client has the missed messages; it continues with new ones."""
     far = 10_000_000
     stage.send(*(encode_deliver(number, b"%d" % number) for number in (1, far, far + 1, far + 2)))
     assert stage.next_request() == Request(("0.0.0.0", 0), 2, 1_025)
@@ -407,23 +409,23 @@ def fall_behind(stage: Stage) -> None:
 
 
 def stop_short(stage: Stage) -> str:
-    """End a short one, which has no goodbye, and return what it has printed."""
+    """Stop a short subscriber, which sends no goodbye, and return its output."""
     assert stage.subscriber.signal(signal.SIGTERM).finish() == -signal.SIGTERM, stage.subscriber
     assert stage.subscriber.err == ""
     return str(stage.subscriber.out)
 
 
 def ask_on(stage: Stage) -> None:
-    """A short one asks for gaps until somebody fills them, however far it fell behind."""
+    """A short subscriber requests gaps until they are filled, however far it lags."""
     stage.send(*(encode_deliver(number, b"%d" % number) for number in (10, 13, 12, 15, MAX_SEQUENCE, 16)))
-    stage.next_request()  # KEEPALIVEs of seconds in which nothing was missing come before it.
+    stage.next_request()  # KEEPALIVEs of earlier seconds without gaps come first.
     asked = stage.requests_of_a_second()
     assert 3 <= asked.count(Request(("0.0.0.0", 0), 11, 11)) <= 11
     assert 3 <= asked.count(Request(("0.0.0.0", 0), 14, 14)) <= 11
     assert all(request.last < 16 for request in asked)  # None for the damaged number.
     stage.forge(*(encode_deliver(number, b"%d" % number) for number in (14, 11, 14)))
     stage.subscriber.wait_for("16\t16\n")
-    # It fell behind by more than it can hold, and nothing comes but what it asks for.
+    # It lags by more than it can hold, and receives only what it requests.
     last = 17 + 2 * RING
     stage.send(encode_deliver(last, b"%d" % last))
     ends = set()
@@ -433,13 +435,13 @@ def ask_on(stage: Stage) -> None:
             assert len(asked_for) <= 1_024
             ends.add(packet.last)
             stage.send(*(encode_deliver(number, b"%d" % number) for number in asked_for))
-    assert last in ends  # It did not hold what came first.
+    assert last in ends  # It did not hold the first messages.
     assert stop_short(stage) == "".join(f"{number}\t{number}\n" for number in range(10, last + 1))
 
 
 @pytest.mark.extended
-def test_gaps(set_stage: Callable[[str], Stage]) -> None:
-    # Together, for the careful ones take the seconds after which a gap is given up.
+def test_foreign_subscribers_handle_gaps_and_permanent_losses(set_stage: Callable[[str], Stage]) -> None:
+    # Concurrently, because the careful subscribers take the seconds after which a gap is given up.
     parts = ((mind_gaps, CAREFUL), (fall_behind, CAREFUL), (ask_on, SHORT))
     acts = [(act, set_stage(f"{kind}.{language}")) for act, kind in parts for language in LANGUAGES]
     with ThreadPoolExecutor(len(acts)) as pool:
@@ -448,14 +450,14 @@ def test_gaps(set_stage: Callable[[str], Stage]) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_usage(start: Any, command: Command, language: str) -> None:
+def test_foreign_subscriber_prints_its_usage(start: Any, command: Command, language: str) -> None:
     ran = start(*command(f"{CAREFUL}.{language}"), of_ours=False)
     assert ran.finish() == 2
     assert re.fullmatch(r"usage: .*subscriber.* HOST PORT\n", ran.err)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_short_and_garbage(set_stage: Callable[[str], Stage], language: str) -> None:
+def test_short_foreign_subscriber_ignores_malformed_packets(set_stage: Callable[[str], Stage], language: str) -> None:
     stage, bad = set_stage(f"{SHORT}.{language}"), broken(Random(SEED))
     stage.send(*bad, encode_deliver(0, b"no number"))
     stage.send(encode_deliver(1, b"one"), encode_deliver(1, b"again"), *bad)
@@ -464,7 +466,7 @@ def test_short_and_garbage(set_stage: Callable[[str], Stage], language: str) -> 
     large = b"x" * MAX_DELIVERABLE
     data = [b"two", b"three", b"four", b"", large, MAGIC, MAGIC + b"x" * 15, b"\n\0", *wrapped, *wrapped, b"the end"]
     stage.send(*(encode_deliver(number, item) for number, item in enumerate(data[1:], 3)))
-    # What is too far ahead to be held must not take the place of what waits.
+    # A message too far ahead must not replace a held one.
     for number in (0, 1, 2 + RING, 3 + RING, 1 + 2 * RING, 2**32, MAX_SEQUENCE):
         stage.send(encode_deliver(number, b"not due"))
     stage.send(*bad, encode_deliver(2, data[0]))

@@ -1,4 +1,4 @@
-"""`examples/outbox.py` publishes each row of a table once."""
+"""Exactly-once publishing of table rows by `examples/outbox.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def add(path: Path, *messages: str) -> None:
         database.executemany("INSERT INTO outbox (message) VALUES (?)", [(message,) for message in messages])
 
 
-def test_each_row_is_published_once(start: Any, backbone: Any, tmp_path: Path) -> None:
+def test_outbox_example_publishes_each_row_once(start: Any, backbone: Any, tmp_path: Path) -> None:
     database = tmp_path / "shop.db"
     reader = start("fyrehose", "sub", "-b", backbone.text, "--count", 3)
     backbone.wait_for_clients(1)

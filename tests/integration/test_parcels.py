@@ -1,4 +1,4 @@
-"""Nodes of a cluster that are processes of their own: what is acknowledged stays, in one order, whatever happens."""
+"""Parcels node processes: acknowledged events survive, in one order, all faults."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ import pytest
 
 NAMES = "east", "north", "west"
 DEADLINE = 120.0
-"""Seconds after which an event that never comes fails a test. Nothing waits that long unless it is broken."""
+"""Seconds after which an awaited event fails a test; reached only on failure."""
 
 
 def lines(first: int, last: int) -> bytes:
-    """Events to publish, one a line."""
+    """Return events to publish, one per line."""
     return b"".join(b"%d\n" % number for number in range(first, last + 1))
 
 
 def urls(nodes: Any) -> list[object]:
-    """Options that name nodes for commands that speak HTTP."""
+    """Return options that name nodes for HTTP commands."""
     return [part for node in nodes for part in ("--http", node.url)]
 
 
 def publish(start: Any, node: Any, data: bytes, *options: object) -> list[int]:
-    """Publish lines over TCP; return their numbers."""
+    """Publish lines over TCP; return their sequence numbers."""
     publisher = start("fyrehose", "parcels", "publish", "--node", node.address, "--numbers", *options)
     assert publisher.finish(data) == 0, publisher
     return [int(line) for line in publisher.out.splitlines()]
 
 
 @pytest.mark.extended
-def test_one_order_through_crashes_of_one_node_at_a_time(start: Any, start_cluster: Any) -> None:
+def test_order_is_unique_despite_crashes_of_one_node_at_a_time(start: Any, start_cluster: Any) -> None:
     cluster = start_cluster(*NAMES)
     leader = cluster.leader
     first, second = (node for node in cluster.values() if node is not leader)
@@ -73,7 +73,7 @@ def test_one_order_through_crashes_of_one_node_at_a_time(start: Any, start_clust
 
 
 @pytest.mark.soak(seconds=60)
-def test_a_minority_acknowledges_nothing_until_the_operator_decides(start: Any, start_cluster: Any) -> None:
+def test_minority_acknowledges_nothing_until_the_operator_reforms_the_cluster(start: Any, start_cluster: Any) -> None:
     cluster = start_cluster(*NAMES)
     survivor = cluster.leader
     one, other = cluster.followers
@@ -91,7 +91,7 @@ def test_a_minority_acknowledges_nothing_until_the_operator_decides(start: Any, 
     assert "1 of 1 event not ordered" in publisher.err
     assert "line 1: no-quorum: no number within 10 s" in publisher.err
 
-    # Both come back with nothing: they cannot know whether more than one node had what was acknowledged.
+    # Both return without state, so they cannot know whether other nodes had acknowledged events.
     one.start()
     other.start()
     state = survivor.wait_for(lambda state: {node["name"] for node in state["neighbours"]} >= {one.name, other.name})
@@ -115,7 +115,7 @@ def test_a_minority_acknowledges_nothing_until_the_operator_decides(start: Any, 
     done = start(*command, "default", "--yes")
     assert done.finish() == 0, done
     assert done.out == f"node {survivor.name} continues alone after event 50, mode Wrk\n"
-    # Those that heard of the old cluster want nothing to do with the new one before they have forgotten it.
+    # Members of the old cluster do not join the new one before they lose their state.
     for node in (one, other):
         node.kill()
         node.start()
@@ -131,18 +131,18 @@ def test_a_minority_acknowledges_nothing_until_the_operator_decides(start: Any, 
 
 
 @pytest.mark.soak(seconds=60)
-def test_who_was_stopped_for_a_while_catches_up(start: Any, start_cluster: Any) -> None:
+def test_suspended_leader_catches_up(start: Any, start_cluster: Any) -> None:
     cluster = start_cluster(*NAMES)
     leader = cluster.leader
     one, other = cluster.followers
     assert publish(start, leader, lines(1, 20)) == list(range(1, 21))
-    # In between, a client has asked it for something that it cannot know to be decided elsewhere by now.
+    # Meanwhile a client requests something that requires a quorum to decide.
     leader.program.signal(signal.SIGSTOP)
     late = start("fyrehose", "parcels", "publish", "-n", leader.address, "-n", one.address, "--numbers")
     assert late.finish(b"late\n") == 0, late
     assert publish(start, other, lines(22, 40)) == list(range(22, 41))
     for node in (one, other):
-        # It is missed, and no longer counted on.
+        # The other members consider it dead.
         node.wait_for(lambda state: leader.name not in {one["name"] for one in state["neighbours"]})
     leader.program.signal(signal.SIGCONT)
     cluster.wait_to_work()
@@ -152,7 +152,7 @@ def test_who_was_stopped_for_a_while_catches_up(start: Any, start_cluster: Any) 
 
 
 @pytest.mark.soak(seconds=60)
-def test_journals_outlive_all_nodes_and_agree(start: Any, start_cluster: Any, tmp_path: Path) -> None:
+def test_journals_survive_a_kill_of_all_nodes_and_agree(start: Any, start_cluster: Any, tmp_path: Path) -> None:
     cluster = start_cluster(*NAMES, options=lambda node: ["--journal", node.name, "--retention", "1GB"])
     assert publish(start, cluster.followers[0], lines(1, 500), "--name", "p") == list(range(1, 501))
     for node in cluster.values():
@@ -188,7 +188,9 @@ def test_journals_outlive_all_nodes_and_agree(start: Any, start_cluster: Any, tm
 
 
 @pytest.mark.extended
-def test_strangers_are_not_let_in(start: Any, start_cluster: Any, make_nodes: Any, tmp_path: Path) -> None:
+def test_nodes_and_publishers_without_the_secret_are_refused(
+    start: Any, start_cluster: Any, make_nodes: Any, tmp_path: Path
+) -> None:
     secrets = {"right": "right horse battery staple", "wrong": "wrong horse battery staple"}
     for name, secret in secrets.items():
         (tmp_path / name).write_text(secret)
@@ -205,7 +207,7 @@ def test_strangers_are_not_let_in(start: Any, start_cluster: Any, make_nodes: An
     strangers = [make_nodes(name, options=to_east)[name].start() for name in ("wrong", "none")]
     for stranger in strangers:
         stranger.program.wait_for("refuses this node: it does not know the secret of this cluster")
-    # The name of a node that is there, from another address and with the secret.
+    # The name of a member, from another address and with the secret.
     impostor = make_nodes("north", options=to_east)["north"].start()
     impostor.program.wait_for("refuses this node: .*north")
     for wrong in (["--secret-file", tmp_path / "wrong"], []):
@@ -225,7 +227,7 @@ def test_strangers_are_not_let_in(start: Any, start_cluster: Any, make_nodes: An
 
 @pytest.fixture
 def certificates(tmp_path: Path) -> Path:
-    """A directory with a certificate for 127.0.0.1, which signs itself, and its key."""
+    """Return a directory with a self-signed certificate for 127.0.0.1 and its key."""
     from datetime import UTC, datetime, timedelta
     from ipaddress import ip_address
 
@@ -256,7 +258,7 @@ def certificates(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_tls_between_nodes_and_for_http(start: Any, make_nodes: Any, certificates: Path) -> None:
+def test_nodes_communicate_and_serve_http_over_tls(start: Any, make_nodes: Any, certificates: Path) -> None:
     import ssl
 
     served = "privateKey=key.pem:certKey=trusted/cert.pem"
@@ -275,7 +277,7 @@ def test_tls_between_nodes_and_for_http(start: Any, make_nodes: Any, certificate
     assert publish(start, nodes["north"], b"1\n", "--dial", dial) == [1]
     assert nodes["north"].publish(b"2") == 2
     assert [data for _, _, data in nodes.events(1, 2)] == ["1", "2"]
-    # Who does not speak TLS, or trusts somebody else, has not said a word.
+    # A peer without TLS, or with another trust root, exchanges no message.
     for options_of in ([], ["--dial", "tls:{host}:{port}"]):
         publisher = start("fyrehose", "parcels", "publish", "-n", nodes["east"].address, "--timeout", 1, *options_of)
         assert publisher.finish(b"x\n") == 1, publisher
@@ -284,7 +286,7 @@ def test_tls_between_nodes_and_for_http(start: Any, make_nodes: Any, certificate
 
 
 @pytest.mark.extended
-def test_a_reader_that_has_enough_and_one_that_has_no_hurry(start: Any, start_cluster: Any) -> None:
+def test_follow_ends_with_a_closed_output_and_waits_for_a_slow_one(start: Any, start_cluster: Any) -> None:
     (node,) = start_cluster("east").values()
     publish(start, node, b"".join(b"%07d%s\n" % (number, bytes(8_000)) for number in range(1, 401)))
     reading, writing = os.pipe()
@@ -299,7 +301,7 @@ def test_a_reader_that_has_enough_and_one_that_has_no_hurry(start: Any, start_cl
     reading, writing = os.pipe()
     follower = start("fyrehose", "parcels", "follow", *urls([node]), "--from", 1, "--count", 400, stdout=writing)
     os.close(writing)
-    patience = threading.Timer(DEADLINE, follower.process.kill)  # Or this would wait for ever for what never comes.
+    patience = threading.Timer(DEADLINE, follower.process.kill)  # Otherwise this would wait forever.
     patience.start()
     with open(reading, "rb") as pipe:
         found = pipe.read()
@@ -310,7 +312,7 @@ def test_a_reader_that_has_enough_and_one_that_has_no_hurry(start: Any, start_cl
 
 
 @pytest.mark.extended
-def test_a_publisher_says_that_its_node_is_dead_or_hangs(start: Any, start_cluster: Any, await_true: Any) -> None:
+def test_publish_reports_a_dead_or_hanging_node(start: Any, start_cluster: Any, await_true: Any) -> None:
     (node,) = start_cluster("east", options=lambda node: ["--journal", "kept"]).values()
     publisher = start("fyrehose", "parcels", "publish", "-n", node.address, "--numbers", "--timeout", DEADLINE)
     publisher.write(b"a\n")
@@ -334,7 +336,7 @@ def test_a_publisher_says_that_its_node_is_dead_or_hangs(start: Any, start_clust
 
 
 @pytest.mark.parametrize("buffered", [True, False])
-def test_a_command_whose_output_nobody_reads_ends_in_silence(start: Any, start_cluster: Any, buffered: bool) -> None:
+def test_commands_with_a_closed_output_end_without_a_message(start: Any, start_cluster: Any, buffered: bool) -> None:
     (node,) = start_cluster("east").values()
     env = {**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"}
     node.publish(b"one")
@@ -347,7 +349,7 @@ def test_a_command_whose_output_nobody_reads_ends_in_silence(start: Any, start_c
 
 
 @pytest.mark.extended
-def test_a_key_is_for_one_body_at_all_nodes_and_after_restarts(start_cluster: Any) -> None:
+def test_key_stays_bound_to_one_body_at_all_nodes_and_after_restarts(start_cluster: Any) -> None:
     cluster = start_cluster(*NAMES, options=lambda node: ["--journal", node.name])
 
     def pay(node: Any, body: bytes) -> tuple[int, Any]:
@@ -369,7 +371,7 @@ def test_a_key_is_for_one_body_at_all_nodes_and_after_restarts(start_cluster: An
     assert {node.state()["sequence"] for node in cluster.values()} == {1}
 
 
-def test_sigint_leaves_in_order(start: Any, start_cluster: Any) -> None:
+def test_sigint_ends_follow_and_publish_cleanly(start: Any, start_cluster: Any) -> None:
     (node,) = start_cluster("east").values()
     follower = start("fyrehose", "parcels", "follow", *urls([node]), "--from", 1)
     publisher = start("fyrehose", "parcels", "publish", "-n", node.address, "--numbers")

@@ -1,4 +1,4 @@
-"""A browser follows events, goes on after a break where it stopped, and begins anew where the cluster did."""
+"""Browser that follows events, resumes after a disconnect, and starts over with a new cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 pytestmark = pytest.mark.extended
 
 DEADLINE = 120.0
-"""Seconds after which an event that never comes fails a test. Nothing waits that long unless it is broken."""
+"""Seconds after which an awaited event fails a test; reached only on failure."""
 PAGE = """<!doctype html><title>events</title><script>
 const seen = [];
 const tell = (what) => navigator.sendBeacon("/seen", what);
@@ -38,11 +38,11 @@ follow();
 
 
 class Front:
-    """A web server with a page, which passes what the page asks for on to a node.
+    """Web server with a page, and a proxy for its requests to a node.
 
-    A browser lets only pages from a node's own address read its events, so this is what an application would have.
+    A browser lets only pages of a node's own origin read its events, so an application needs such a proxy.
 
-    :ivar resumed: ``Last-Event-ID`` of each stream that was asked for.
+    :ivar resumed: ``Last-Event-ID`` of each requested stream.
     """
 
     def __init__(self, node: Any) -> None:
@@ -101,7 +101,7 @@ class Front:
                 request.wfile.write(data)
                 request.wfile.flush()
         except (OSError, http.client.HTTPException):
-            pass  # The node or the browser is gone.
+            pass  # The node or the browser has disconnected.
         finally:
             upstream.close()
             request.close_connection = True
@@ -112,7 +112,7 @@ class Front:
 
     @property
     def seen(self) -> Any:
-        """What the page has received: numbers, ids and data. It tells of ever more, and may overtake itself."""
+        """Return ids, numbers and data received by the page, whose cumulative reports may arrive out of order."""
         return max((json.loads(one) for one in self.told if one not in ("cut", "closed")), key=len)
 
     def close(self) -> None:
@@ -134,8 +134,8 @@ def front() -> Iterator[Any]:
         one.close()
 
 
-# Where there is no browser, `browser` skips before anything else is made.
-def test_a_browser_goes_on_after_the_node_was_restarted(
+# Without a browser, `browser` skips the test before anything else is made.
+def test_browser_resumes_its_event_stream_after_a_restart_of_the_node(
     browser: Any, tmp_path: Any, start: Any, start_cluster: Any, front: Any
 ) -> None:
     (node,) = start_cluster("east", options=lambda node: ["--journal", "kept"]).values()
@@ -143,7 +143,7 @@ def test_a_browser_goes_on_after_the_node_was_restarted(
     for number in (1, 2, 3):
         assert node.publish(b"%d" % (10 * number)) == number
     command = [option for option in browser("--enable-logging=stderr", page.url) if "virtual-time" not in option]
-    # Without something to do, a headless browser ends as soon as the page is there.
+    # Without debugging, a headless browser exits once the page has loaded.
     command.insert(-1, "--remote-debugging-port=0")
     chromium = start(*command, of_ours=False, stdin=subprocess.DEVNULL)
     page.wait_until(lambda: len(page.seen) == 3)

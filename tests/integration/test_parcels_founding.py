@@ -1,4 +1,4 @@
-"""A cluster that was wiped and founded again is another one, and its followers are told, in processes of their own."""
+"""Followers of node processes whose cluster was wiped and bootstrapped again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def printed(follower: Any) -> list[tuple[str, int]]:
     return [(one["founding"], one["sequence"]) for one in found]
 
 
-def test_a_founding_outlives_a_restart_and_not_the_data(start: Any, start_cluster: Any, tmp_path: Path) -> None:
+def test_cluster_id_survives_a_restart_but_not_the_loss_of_the_data(
+    start: Any, start_cluster: Any, tmp_path: Path
+) -> None:
     (node,) = start_cluster("east", options=lambda node: ["--journal", "kept"]).values()
     former = node.state()["founding"]
     assert node.publish(b"one") == 1
@@ -61,7 +63,7 @@ def test_a_founding_outlives_a_restart_and_not_the_data(start: Any, start_cluste
 
 
 @pytest.mark.extended
-def test_all_members_are_wiped_and_a_follower_of_all_is_told(start: Any, start_cluster: Any) -> None:
+def test_follower_of_all_nodes_fails_when_the_cluster_was_wiped(start: Any, start_cluster: Any) -> None:
     cluster = start_cluster("east", "north", "west")
     (former,) = {node.state()["founding"] for node in cluster.values()}
     urls = [part for node in cluster.values() for part in ("--http", node.url)]

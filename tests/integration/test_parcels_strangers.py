@@ -1,4 +1,4 @@
-"""What may connect to a node besides others of its kind: those that know only the document, and those up to no good."""
+"""Foreign peers of a node: reference implementations and hostile clients."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ PATIENCE = 120.0
 
 
 class DocumentNode:
-    """A node that knows document 004 and nothing of ours; made of sockets and CBOR, as its reference writes it.
+    """Reference node that knows only document 004, made of sockets and CBOR.
 
-    :ivar asked: who asked it for neighbours.
+    :ivar asked: peers that requested its neighbours.
     """
 
     def __init__(self, name: str) -> None:
@@ -38,7 +38,7 @@ class DocumentNode:
         self._thread.start()
 
     def refused(self, port: int) -> bool:
-        """Ask a node for its neighbours; return whether it answers with an error."""
+        """Send a discovery request to a node; return whether it answers with an error."""
         return bool(self._ask(port, "DscReq", {"DscReq": {"identity": self.identity}})["parcel_type"] == "ProtoError")
 
     @property
@@ -46,18 +46,18 @@ class DocumentNode:
         return f"127.0.0.1:{self.port}"
 
     def join(self, port: int) -> list[dict[str, Any]]:
-        """Ask a node for its neighbours, on a connection for that alone."""
+        """Send a discovery request to a node on a connection of its own."""
         answer = self._ask(port, "DscReq", {"DscReq": {"identity": self.identity}})
         found: list[dict[str, Any]] = answer["body"]["DscRes"]["neighbours"]
         return found
 
     def sequence(self, port: int) -> int:
-        """Ask a node for the number of the last event that it knows."""
+        """Request a node's last sequence number."""
         found: int = self._ask(port, "SeqReq", "Empty")["body"]["SeqRes"]["seq_number"]
         return found
 
     def close(self) -> None:
-        # A listener that another thread waits at is not closed by close() alone.
+        # close() alone does not close a listener on which another thread waits.
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -71,7 +71,7 @@ class DocumentNode:
     def _send(self, connection: socket.socket, is_response: bool, kind: str, body: Any) -> None:
         parcel = {"is_response": is_response, "parcel_type": kind, "id": self.id, "size": 0, "body": body}
         data = cbor2.dumps(parcel)
-        # The reference writes length and parcel apart, which are two segments then.
+        # The reference writes length and head separately, in two segments.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.sendall(bytes([len(data)]))
         connection.sendall(data)
@@ -87,7 +87,7 @@ class DocumentNode:
                 try:
                     self._answer(connection)
                 except (OSError, EOFError):
-                    continue  # Somebody looked whether it is there.
+                    continue  # A peer probed whether it is alive.
                 except Exception as error:
                     self.problems.append(repr(error))
 
@@ -121,7 +121,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 @pytest.fixture
 def document_node() -> Iterator[Callable[[str], DocumentNode]]:
-    """Play a node that knows only the document."""
+    """Return a factory of reference nodes."""
     nodes: list[DocumentNode] = []
 
     def made(name: str) -> DocumentNode:
@@ -135,7 +135,9 @@ def document_node() -> Iterator[Callable[[str], DocumentNode]]:
 
 
 @pytest.mark.extended
-def test_nodes_that_know_only_the_document(start_cluster: Any, document_node: Any, await_true: Any) -> None:
+def test_reference_peers_become_neighbours_without_a_vote(
+    start_cluster: Any, document_node: Any, await_true: Any
+) -> None:
     ours_joins, joins_ours = document_node("Boris"), document_node("Vera")
 
     def with_boris(node: Any) -> list[object]:
@@ -156,7 +158,7 @@ def test_nodes_that_know_only_the_document(start_cluster: Any, document_node: An
     assert joins_ours.sequence(cluster["east"].port) == 1
 
 
-def test_nodes_whose_names_do_not_fit_are_refused(start_cluster: Any, document_node: Any) -> None:
+def test_nodes_with_invalid_names_are_refused(start_cluster: Any, document_node: Any) -> None:
     (node,) = start_cluster("east").values()
     for name in ("", "n" * 65, "\x1b[2J", "north\n"):
         assert document_node(name).refused(node.port), name
@@ -164,12 +166,12 @@ def test_nodes_whose_names_do_not_fit_are_refused(start_cluster: Any, document_n
     assert not fits.refused(node.port)
     node.wait_for(lambda state: {one["name"] for one in state["neighbours"]} == {"n" * 64})
     assert node.metrics()["dropped_bad_name_total"] == 4
-    # What is in the log is as it would be written in a program.
+    # The log contains names as Python literals.
     assert "name '\\x1b[2J' of 4 bytes: use 1 to 64 bytes of printable text" in node.program.out
     assert "\x1b" not in node.program.out
 
 
-def test_hostile_connections_leave_a_node_alone(start: Any, start_cluster: Any, await_true: Any) -> None:
+def test_hostile_connections_do_not_disturb_a_node(start: Any, start_cluster: Any, await_true: Any) -> None:
     (node,) = start_cluster("east").values()
     place, began = ("127.0.0.1", node.port), monotonic()
 
@@ -179,7 +181,7 @@ def test_hostile_connections_leave_a_node_alone(start: Any, start_cluster: Any, 
     def say(data: bytes) -> None:
         with socket.create_connection(place, PATIENCE) as connection, suppress(ConnectionError):
             connection.sendall(data)
-            with suppress(OSError):  # It may have hung up before.
+            with suppress(OSError):  # The node may have closed before.
                 connection.shutdown(socket.SHUT_WR)
             while connection.recv(65_536):
                 pass
@@ -198,12 +200,12 @@ def test_hostile_connections_leave_a_node_alone(start: Any, start_cluster: Any, 
     await_true(lambda: counted("links_malformed") >= len(garbage), lambda: json.dumps(node.metrics()))
     for data in (b"", bytes([len(parcel)]), bytes([len(parcel)]) + parcel[:20]):
         say(data)
-    # A port scan resets what it opened.
+    # A port scan resets its connections.
     for _ in range(50):
         scanner = socket.create_connection(place, PATIENCE)
         scanner.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         scanner.close()
-    # Many that say nothing, or one byte, and stay: one machine is not given all connections.
+    # Many connections that send nothing or one byte: one host may not use all of them.
     slow = [socket.create_connection(place, PATIENCE) for _ in range(140)]
     for connection in slow[::2]:
         with suppress(ConnectionError):
@@ -216,21 +218,21 @@ def test_hostile_connections_leave_a_node_alone(start: Any, start_cluster: Any, 
     assert publisher.finish(b"2\n") == 0, publisher
     assert publisher.out == "2\n"
     assert node.state()["mode"] == "Wrk"
-    # One line a host and minute.
+    # One log line per host and minute.
     assert 1 <= node.program.out.count("hung up on") <= 1 + (monotonic() - began) // 60
     node.stop()
 
 
 @pytest.mark.extended
-def test_hostile_clients_of_http(start: Any, start_cluster: Any, await_true: Any) -> None:
+def test_hostile_http_clients_do_not_disturb_a_node(start: Any, start_cluster: Any, await_true: Any) -> None:
     (node,) = start_cluster("east", options=lambda node: ["--max-event", 4_000, "--window-mib", 1]).values()
     status, body = node.ask("/events", bytes(4_001))
     assert (status, json.loads(body)["limit"]) == (413, 4_000)
-    # Over TCP it is the same node that has to say it.
+    # Over TCP the node itself has to report it.
     publisher = start("fyrehose", "parcels", "publish", "-n", node.address)
     assert publisher.finish(b"x" * 4_001) == 1
     assert "line 1: oversize: an event has more than 4,000 bytes" in publisher.err
-    # One asks for all events as they come, and reads none of them.
+    # One client follows all events and reads none of them.
     unread = socket.socket()
     unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     unread.connect(("127.0.0.1", node.http_port))
@@ -241,7 +243,7 @@ def test_hostile_clients_of_http(start: Any, start_cluster: Any, await_true: Any
     publisher = start("fyrehose", "parcels", "publish", "-n", node.address)
     assert publisher.finish(numbers.outputs[1]) == 0, publisher
     assert publisher.err.rstrip().endswith("2,000 events, numbers 1 to 2,000")
-    # What it left unread is not kept for it: the rest of the line would be 8 MB.
+    # Unread data is not buffered for it: the rest of the line would be 8 MB.
     follower = start("fyrehose", "parcels", "follow", "--http", node.url, "--from", 1)
     follower.wait_for("0002000\n")
     assert follower.err.startswith("fyrehose: no node holds 1 to ")
@@ -249,7 +251,7 @@ def test_hostile_clients_of_http(start: Any, start_cluster: Any, await_true: Any
     resident = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{node.program.process.pid}/status").read_text())
     assert resident is not None
     assert int(resident[1]) < 200_000
-    # Where all that has taken long, the one that reads nothing has been cut off.
+    # If that took long, the client that reads nothing was disconnected.
     found = node.metrics()
     assert found["web_streams"] + found.get('web_streams_ended_total{reason="stalled"}', 0) == 2
     unread.close()
@@ -259,7 +261,7 @@ def test_hostile_clients_of_http(start: Any, start_cluster: Any, await_true: Any
 
 
 @pytest.mark.extended
-def test_strangers_do_not_fill_the_table_of_neighbours(
+def test_unauthenticated_peers_do_not_fill_the_neighbour_table(
     make_nodes: Any, document_node: Any, await_true: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_text("right horse battery staple")
@@ -271,7 +273,7 @@ def test_strangers_do_not_fill_the_table_of_neighbours(
     strangers = [document_node(f"Guest-{number}") for number in range(80)]
     for stranger in strangers:
         stranger.join(cluster["east"].port)
-    # It is named as the member that comes, too, and so keeps the name of it.
+    # It has the name of the member that joins, and so keeps the name from it.
     document_node("north").join(cluster["east"].port)
     cluster["north"].start()
     cluster.wait_to_work()

@@ -1,4 +1,4 @@
-"""`fyrehose pub --publisher-state FILE` publishes each line once for all readers, however often it is killed."""
+"""Exactly-once publishing by `fyrehose pub --publisher-state FILE` across kills."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def printed(start: Any, journal: Any, *options: str) -> bytes:
 
 
 @pytest.mark.extended
-def test_killed_again_and_again_it_publishes_each_line_once(
+def test_repeatedly_killed_pub_with_state_publishes_each_line_once(
     start: Any, backbone: Any, start_journal: Any, tmp_path: Path
 ) -> None:
     journal = start_journal(backbone, "kept")
@@ -47,7 +47,7 @@ def test_killed_again_and_again_it_publishes_each_line_once(
         publisher.process.wait(60)
     rest = start(*command, file)
     assert rest.finish() == 0
-    state.write_bytes(early)  # As a power failure may leave it.
+    state.write_bytes(early)  # As after a power failure.
     file.write_bytes(lines_of(20_010) + b"not yet a li")
     grown = start(*command, file)
     assert grown.finish() == 0
@@ -61,7 +61,7 @@ def test_killed_again_and_again_it_publishes_each_line_once(
     assert len(envelopes) >= 2 * len(set(envelopes)) - 20 - 10, "nothing was published twice"
 
 
-def test_the_same_input_is_published_once(start: Any, backbone: Any, tmp_path: Path) -> None:
+def test_pub_with_state_publishes_the_same_input_once(start: Any, backbone: Any, tmp_path: Path) -> None:
     command = ("fyrehose", "pub", "-b", backbone.text, "--publisher-state", tmp_path / NAME)
     reader = start("fyrehose", "sub", "-b", backbone.text, "--raw", "--format", "json", "--count", 6)
     backbone.wait_for_clients(1)
@@ -80,7 +80,9 @@ def test_the_same_input_is_published_once(start: Any, backbone: Any, tmp_path: P
         (lines_of(2), "the input has 2 lines, and 3 lines of it were published"),
     ],
 )
-def test_another_input_is_refused(start: Any, backbone: Any, tmp_path: Path, data: bytes, complaint: str) -> None:
+def test_pub_with_state_refuses_another_input(
+    start: Any, backbone: Any, tmp_path: Path, data: bytes, complaint: str
+) -> None:
     command = ("fyrehose", "pub", "-b", backbone.text, "--publisher-state", tmp_path / NAME)
     reader = start("fyrehose", "sub", "-b", backbone.text, "--count", 4)
     backbone.wait_for_clients(1)
@@ -93,7 +95,7 @@ def test_another_input_is_refused(start: Any, backbone: Any, tmp_path: Path, dat
     assert reader.outputs[1] == lines_of(4)
 
 
-def test_a_line_that_cannot_be_published_ends_it(start: Any, backbone: Any, tmp_path: Path) -> None:
+def test_pub_with_state_stops_at_a_line_it_cannot_publish(start: Any, backbone: Any, tmp_path: Path) -> None:
     command = ("fyrehose", "pub", "-b", backbone.text, "--publisher-state", tmp_path / NAME)
     reader = start("fyrehose", "sub", "-b", backbone.text, "--count", 3)
     backbone.wait_for_clients(1)
@@ -105,7 +107,7 @@ def test_a_line_that_cannot_be_published_ends_it(start: Any, backbone: Any, tmp_
     assert reader.outputs[1] == lines_of(3)
 
 
-def test_two_cannot_share_a_state(start: Any, backbone: Any, tmp_path: Path) -> None:
+def test_two_publishers_cannot_share_a_state_file(start: Any, backbone: Any, tmp_path: Path) -> None:
     command = ("fyrehose", "pub", "-b", backbone.text, "--publisher-state", tmp_path / NAME)
     first = start(*command)
     backbone.wait_for_clients(1)

@@ -1,4 +1,4 @@
-"""The query service as a process of its own: whatever happens, each client gets every record once, in order."""
+"""Query service process, whose clients receive every record once and in order."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from fyrehose_twisted.query.tap import Options
 from fyrehose_twisted.record import Record
 
 PATIENCE = 120.0
-"""Seconds that a socket waits for what never comes."""
+"""Socket timeout in seconds."""
 
 RECORDS = "/streams/fyrehose-default/records"
 
 
 class Answer(NamedTuple):
-    """What was answered."""
+    """HTTP response."""
 
     status: int
     headers: Any
@@ -67,7 +67,7 @@ class Answer(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What a stream told."""
+    """Event of a stream."""
 
     kind: str
     id: str
@@ -75,10 +75,10 @@ class Event(NamedTuple):
 
 
 class Reader:
-    """A client that follows. It shares no code with us, and goes by the standard.
+    """Independent client of server-sent events, which follows the standard.
 
-    :ivar id: the last one that was on the stream.
-    :ivar read: all that came so far, as it is.
+    :ivar id: last id on the stream.
+    :ivar read: all data received.
     """
 
     def __init__(self, port: int, path: str, id: str = "", **headers: str) -> None:
@@ -92,7 +92,7 @@ class Reader:
         assert self._answer.status == 200, self._answer.read()
 
     def events(self, bytes_at_most: int = 2**62) -> Iterator[Event]:
-        """Yield what is told, until the stream ends or so many bytes were read; what is half there does not count."""
+        """Yield events until the stream ends or so many bytes were read; a partial event is discarded."""
         while True:
             while self._frames:
                 lines = [line.partition(b": ") for line in self._frames.popleft().split(b"\n")]
@@ -113,7 +113,7 @@ class Reader:
             self._frames.extend(frames)
 
     def take(self, count: int) -> list[Event]:
-        """Return the next ones."""
+        """Return the next events."""
         found: list[Event] = []
         for event in self.events() if count else ():
             found.append(event)
@@ -122,26 +122,26 @@ class Reader:
         return found
 
     def wait_for(self, mark: bytes, unpacked: Callable[[bytes], bytes] = bytes) -> None:
-        """Read until ``mark`` came."""
+        """Read until ``mark`` was received."""
         while mark not in unpacked(self.read):
             data = self._answer.read1(65_536)
             assert data, self.read[-200:]
             self.read += data
 
     def read_to_end(self) -> bytes:
-        """Return what comes until the end, as it is; fail if the stream is cut off."""
+        """Return all data up to the end; fail if the stream is aborted."""
         rest = self._answer.read()
         self.read += rest
         return rest
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self._answer.close()
         self._connection.close()
 
 
 class Query:
-    """``twistd fyrehose-query``, which is started with the same options each time."""
+    """``twistd fyrehose-query``, restarted with the same options."""
 
     def __init__(self, start: Any, port: int, directory: Path, options: tuple[object, ...]) -> None:
         self._start = start
@@ -151,7 +151,7 @@ class Query:
         self.program: Any = None
 
     def start(self) -> Query:
-        """Start it, again if it has ended, and wait until it listens."""
+        """Start or restart it, and wait until it listens."""
         self.program = self._start(
             "twistd", "-n", "--pidfile=", "fyrehose-query", *self._options, stderr=subprocess.STDOUT
         )
@@ -159,34 +159,34 @@ class Query:
         return self
 
     def kill(self) -> None:
-        """Kill it with -9."""
+        """Kill it with SIGKILL."""
         assert self.program.signal(signal.SIGKILL).finish() == -signal.SIGKILL, self.program
         assert "Traceback" not in self.program.out, self.program
 
     def stop(self) -> None:
-        """Stop it as an operator would. Twisted then ends itself by the same signal."""
+        """Stop it with SIGTERM. Twisted then ends itself by the same signal."""
         assert self.program.signal(signal.SIGTERM).finish() == -signal.SIGTERM, self.program
         assert "Traceback" not in self.program.out, self.program
 
     def ask(self, path: str, method: str = "GET", **headers: str) -> Answer:
-        """Return the answer to a request."""
+        """Return the response to a request."""
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)) as connection:
             connection.request(method, path, headers={name.replace("_", "-"): text for name, text in headers.items()})
             answer = connection.getresponse()
             return Answer(answer.status, answer.headers, answer.read())
 
     def follow(self, path: str = RECORDS, id: str = "", **headers: str) -> Reader:
-        """Return a client that follows."""
+        """Open a stream."""
         return Reader(self.port, path, id, **{name.replace("_", "-"): text for name, text in headers.items()})
 
     def metric(self, name: str, **headers: str) -> float:
-        """Return what it counts; 0 if it does not say."""
+        """Return a metric, 0 if it is missing."""
         found = re.search(rf"^{re.escape(name)} (\S+)$", self.ask("/metrics", **headers).body.decode(), re.MULTILINE)
         return float(found[1]) if found else 0.0
 
     @property
     def memory(self) -> int:
-        """Bytes that the process has in memory."""
+        """Return the resident memory of the process in bytes."""
         return int(Path(f"/proc/{self.program.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -195,18 +195,18 @@ StartQuery = Callable[..., Query]
 
 @pytest.fixture
 def make_query(start: Any, free_port: Callable[[], int]) -> StartQuery:
-    """Make a service that is not started yet."""
+    """Return a factory of services that are not started yet."""
     return lambda directory, *options: Query(start, free_port(), directory, options)
 
 
 @pytest.fixture
 def start_query(make_query: StartQuery) -> StartQuery:
-    """Start a service, and wait until it listens."""
+    """Return a function that starts a service and waits until it listens."""
     return lambda directory, *options: make_query(directory, *options).start()
 
 
 def write(directory: Path, count: int, *, size: int = 0, first: int = 1, stream: str = "fyrehose://default") -> None:
-    """Write records, a second after one another, that say ``{"n": 1, "odd": true}`` and so on."""
+    """Write records with one second in between and payloads like ``{"n": 1, "odd": true}``."""
     with closing(open_journal(directory, stream)) as journal:
         append(journal, count, size=size, first=first)
 
@@ -238,11 +238,11 @@ def numbered(first: int, last: int) -> bytes:
 
 
 SEEDS = [1, pytest.param(None, marks=pytest.mark.soak)]
-"""The soak has another one each time."""
+"""A soak uses a new seed each time."""
 
 
 def random_of(seed: int | None) -> Random:
-    """Return what decides, and say how to have the same again."""
+    """Return the random generator of a test and print its seed."""
     chosen = int.from_bytes(os.urandom(4), "big") if seed is None else seed
     print(f"seed {chosen}")
     return Random(chosen)
@@ -250,7 +250,7 @@ def random_of(seed: int | None) -> Random:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("seed", SEEDS)
-def test_each_record_once_and_in_order_through_cuts_and_crashes(
+def test_follower_receives_each_record_once_despite_disconnects_and_crashes(
     backbone: Any,
     start_query: StartQuery,
     start_journal: Any,
@@ -261,7 +261,7 @@ def test_each_record_once_and_in_order_through_cuts_and_crashes(
 ) -> None:
     rng = random_of(seed)
     query = start_query(tmp_path / "kept", "--backbone", backbone.text)
-    other = start_journal(backbone, "beside")  # What is published while the service is down is repaired from here.
+    other = start_journal(backbone, "beside")  # Messages published while the service is down are repaired from here.
     backbone.wait_for_clients(2)
     publisher = start("fyrehose", "pub", "--backbone", backbone.text)
     publisher.write(numbered(1, 3_000))
@@ -271,10 +271,10 @@ def test_each_record_once_and_in_order_through_cuts_and_crashes(
     cuts = 0
 
     def follow(count: int) -> None:
-        """Follow until there are ``count``, cut off again and again."""
+        """Follow until there are ``count`` records, disconnecting again and again."""
         nonlocal cuts
         while len(found) < count:
-            # Who was cut off before the first record has no id yet.
+            # There is no id before the first record.
             reader = query.follow(RECORDS + "?from=1", found[-1].id if found else "")
             for event in reader.events(rng.randint(1, 60_000)):
                 found.append(event)
@@ -299,7 +299,7 @@ def test_each_record_once_and_in_order_through_cuts_and_crashes(
     follow(end)
     assert len(found) == end
     assert cuts > 5
-    # What was pushed again because it came back late has two numbers.
+    # A message pushed again because it came back late has two numbers.
     assert [(event.kind, event.data["sequence"]) for event in found] == [("message", n) for n in range(1, end + 1)]
     assert [event.id for event in found] == [str(n) for n in range(1, end + 1)]
     other.wait_for(end)
@@ -313,9 +313,9 @@ def test_each_record_once_and_in_order_through_cuts_and_crashes(
 
 
 class Crowd:
-    """Many that follow at once, in one thread: what each got, and not what it says.
+    """Many followers in one thread, whose record ids are recorded, not their contents.
 
-    :ivar told: ids of the records on each stream.
+    :ivar told: record ids of each stream.
     """
 
     def __init__(self, readers: list[socket.socket]) -> None:
@@ -326,7 +326,7 @@ class Crowd:
             self._selector.register(reader, selectors.EVENT_READ, number)
 
     def read_up_to(self, last: int) -> None:
-        """Read until all have been told of ``last``."""
+        """Read until all streams have delivered ``last``."""
         behind = set(range(len(self.told)))
         end = time.monotonic() + PATIENCE
         while behind:
@@ -348,12 +348,12 @@ Dial = Callable[..., socket.socket]
 
 @pytest.fixture
 def dial() -> Iterator[Dial]:
-    """Return connections on which a request was made, until the test is over."""
+    """Return a function that opens connections with a request during the test."""
     opened: list[socket.socket] = []
 
     def dialled(port: int, request: bytes, window: int = 0) -> socket.socket:
         opened.append(socket.socket())
-        if window:  # Of the kernel, for who does not read.
+        if window:  # Small kernel buffer, for a client that does not read.
             opened[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
         opened[-1].settimeout(PATIENCE)
         opened[-1].connect(("127.0.0.1", port))
@@ -369,7 +369,7 @@ FOLLOW = f"GET {RECORDS}?from=1 HTTP/1.0\r\nHost: localhost\r\nAccept: text/even
 
 
 def fill(query: Query, journal: Any, dial: Dial, readers: int, stalled: int, megabytes: int) -> None:
-    """Let some read nothing, while others get everything."""
+    """Fill the buffers of stalled clients while others receive everything."""
     for _ in range(stalled):
         dial(query.port, FOLLOW, 4_096)
     crowd = Crowd([dial(query.port, FOLLOW) for _ in range(readers)])
@@ -381,12 +381,12 @@ def fill(query: Query, journal: Any, dial: Dial, readers: int, stalled: int, meg
         crowd.read_up_to(first + 999)
     for told in crowd.told:
         assert told == list(range(1, first + 1_000))
-    # All of it would wait for each that does not read.
+    # All of it would be pending for each stalled client.
     assert query.memory - before < stalled * megabytes * 2**20 // 3
 
 
 @pytest.mark.extended
-def test_who_reads_nothing_holds_up_nobody(start_query: StartQuery, dial: Dial, tmp_path: Path) -> None:
+def test_stalled_followers_do_not_delay_others(start_query: StartQuery, dial: Dial, tmp_path: Path) -> None:
     with closing(open_journal(tmp_path, "fyrehose://default")) as journal:
         journal.begin(0, 1)
         journal.commit()
@@ -396,7 +396,7 @@ def test_who_reads_nothing_holds_up_nobody(start_query: StartQuery, dial: Dial, 
 
 
 @pytest.mark.extended
-def test_journals_of_all_protocols(
+def test_journals_of_all_protocols_are_served(
     backbone: Any, start_query: StartQuery, start_cluster: Any, peer: Any, await_true: Any, tmp_path: Path
 ) -> None:
     kept = tmp_path / "kept"
@@ -437,7 +437,7 @@ def test_journals_of_all_protocols(
         return [[value for name, value in one.items() if name not in ("stream", "received_at")] for one in answer.json]
 
     assert records("fyrehose://default") == [[0, 1, {"a": 1.5}], [0, 2, "two"]]
-    assert b'"json":{"a": 1.50}' in query.ask(RECORDS).body  # As it was written.
+    assert b'"json":{"a": 1.50}' in query.ask(RECORDS).body  # The payload is returned verbatim.
     assert records("parcels://default") == [[0, 1, {"door": 1}], [0, 2, "plain"], [0, 3, "/w=="]]
     assert records("hydra://net") == [
         [1, 1, ":ann!a@host PRIVMSG #x :hello"],
@@ -446,7 +446,7 @@ def test_journals_of_all_protocols(
         [2, 1, ":ann!a@host JOIN #x"],
     ]
     assert records(signed, "?where=n>`0`") == [[0, 1, {"n": 1}], [0, 2, {"n": 2}], [1, 0, {"n": 9}]]
-    # An id of the first epoch means the same when there is another.
+    # An id of the first epoch stays valid when there is another one.
     with closing(query.follow(f"/streams/{names_in_paths[signed]}/records", "0")) as reader:
         assert [event.id for event in reader.take(3)] == ["1", "2", "1:0"]
     with closing(query.follow("/streams/hydra-net/records?from=1:2")) as reader:
@@ -458,12 +458,12 @@ def test_journals_of_all_protocols(
 
 @pytest.fixture
 def query(start_query: StartQuery, tmp_path: Path) -> Query:
-    """A service with a journal of 2,500 records."""
+    """Return a service with a journal of 2,500 records."""
     write(tmp_path / "kept", 2_500)
     return start_query(tmp_path / "kept")
 
 
-def test_ranges_are_paged(query: Query) -> None:
+def test_record_ranges_are_paged(query: Query) -> None:
     path: str | None = RECORDS
     found: list[int] = []
     pages = 0
@@ -477,7 +477,7 @@ def test_ranges_are_paged(query: Query) -> None:
     rows = [json.loads(line) for line in gzip.decompress(lines.body).splitlines()]
     assert [row["json"]["n"] for row in rows] == list(range(11, 711))
     assert lines.next == RECORDS + "?from=0:711&to=0:2000&limit=700"
-    # A filter and a time, over several pages.
+    # A filter and a time range, over several pages.
     found, path = [], f"{RECORDS}?where=odd&since={START + 101}&until=2023-11-14T22:50:00Z&limit=400"
     while path is not None:
         answer = query.ask(path)
@@ -503,7 +503,7 @@ def test_ranges_are_paged(query: Query) -> None:
     assert query.ask(RECORDS.replace("default", "none")).json["error"] == "no-stream"
 
 
-def test_curl_reads_it(query: Query, program: Any, start: Any) -> None:
+def test_curl_reads_ranges_and_streams(query: Query, program: Any, start: Any) -> None:
     command = [program("curl", "curl"), "-sN", "--compressed", "-w", "%{http_code}"]
     ran = subprocess.run([*command, f"{query.url}{RECORDS}?from=1&to=2"], capture_output=True, text=True, check=True)
     assert [one["sequence"] for one in json.loads(ran.stdout.removesuffix("200"))] == [1, 2]
@@ -513,7 +513,7 @@ def test_curl_reads_it(query: Query, program: Any, start: Any) -> None:
     assert re.findall("^id: (.*)$", following.out, re.MULTILINE) == ["2498", "2499", "2500"]
 
 
-def test_tokens(make_query: StartQuery, tmp_path: Path) -> None:
+def test_query_service_limits_requests_and_streams_per_token(make_query: StartQuery, tmp_path: Path) -> None:
     write(tmp_path / "kept", 3)
     tokens, limits = tmp_path / "tokens", tmp_path / "limits.toml"
     tokens.write_text("# who may ask\nann correct-horse-battery\nbob staple-correct-horse\n")
@@ -528,7 +528,7 @@ def test_tokens(make_query: StartQuery, tmp_path: Path) -> None:
             assert (answer.status, answer.json["error"]) == (401, "unauthorized"), path
             assert b"horse" not in answer.body
     assert [query.ask(path).status for path in ("/health", "/openapi.json")] == [200, 200]
-    # What one client has open is nobody else's.
+    # The limit of one client does not affect another.
     with closing(query.follow(**ann)):
         assert query.ask(RECORDS, Accept="text/event-stream", **ann).json["error"] == "too-many-streams"
         with closing(query.follow(**bob)):
@@ -540,7 +540,7 @@ def test_tokens(make_query: StartQuery, tmp_path: Path) -> None:
     assert not re.search("horse|battery|staple", query.program.out)
 
 
-def test_names_and_origins(query: Query) -> None:
+def test_unknown_host_names_and_origins_are_refused_by_the_query_service(query: Query) -> None:
     for host in (f"127.0.0.1:{query.port}", "localhost", "LOCALHOST:80", "[::1]:80", "192.0.2.1"):
         assert query.ask("/streams", Host=host).status == 200, host
     for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:8480", "[::1"):
@@ -601,9 +601,9 @@ Promise.all([
 """
 
 
-# Where there is no browser, this skips before anything else is made.
+# Without a browser, this skips the test before anything else is made.
 @pytest.mark.extended
-def test_a_page_of_another_origin_reads_nothing(open_strange_page: Any, query: Query) -> None:
+def test_page_of_another_origin_cannot_read_records(open_strange_page: Any, query: Query) -> None:
     script = TRIES.replace("URL_OF_RECORDS", json.dumps(query.url + RECORDS))
     tries = open_strange_page(f"<!doctype html><title>elsewhere</title><body><script>{script}</script>")
     failed = "TypeError: Failed to fetch"
@@ -613,14 +613,14 @@ def test_a_page_of_another_origin_reads_nothing(open_strange_page: Any, query: Q
     assert tries.pop("no-cors") in ("opaque", failed)
     assert re.search("SecurityError|TypeError", tries.pop("form"))
     assert tries == dict.fromkeys(("events", "overview", "socket", "script", "image"), "refused")
-    # All of them were refused, and none was answered with what is nobody's business.
+    # All attempts failed, and none of them returned data.
     text = query.ask("/metrics").body.decode()
     answered = re.findall(r'fyrehose_query_requests_total\{.*route="/streams/.*status="(\d+)"\}', text)
     assert set(answered) <= {"403", "405"}, text
 
 
 def answered(connection: socket.socket) -> bytes:
-    """Return all that comes until the other side hangs up."""
+    """Return all data up to the close by the server."""
     pieces = []
     with suppress(ConnectionResetError):
         while data := connection.recv(65_536):
@@ -629,7 +629,7 @@ def answered(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_garbage_and_those_who_take_their_time(
+def test_garbage_and_slow_requests_do_not_disturb_the_query_service(
     make_query: StartQuery, dial: Dial, tmp_path: Path, seed: int | None
 ) -> None:
     rng = random_of(seed)
@@ -646,7 +646,7 @@ def test_garbage_and_those_who_take_their_time(
     for number in range(60):
         garbage = heads[number % len(heads)] + rng.randbytes(rng.randint(1, 3_000)) + b"\r\n\r\n"
         with dial(query.port, garbage) as connection:
-            with suppress(OSError):  # It may have hung up before.
+            with suppress(OSError):  # The server may have closed before.
                 connection.shutdown(socket.SHUT_WR)
             assert answered(connection)[:12] in (b"", b"HTTP/1.1 400"), garbage
     for request, status in (
@@ -658,7 +658,7 @@ def test_garbage_and_those_who_take_their_time(
     ):
         with dial(query.port, request) as connection:
             assert connection.recv(65_536).split()[1:2] == [status], request[:80]
-    # As many as there may be, which never end their requests, keep out nobody who asks something.
+    # As many unfinished requests as there may be connections do not keep others out.
     slow = [dial(query.port, b"GET /streams HTTP/1.1\r\nHost: local") for _ in range(100)]
     assert query.ask(RECORDS + "?limit=3").numbers == [1, 2, 3]
     assert answered(slow[0]) == b""
@@ -669,7 +669,9 @@ def test_garbage_and_those_who_take_their_time(
 
 
 @pytest.mark.soak(seconds=50)
-def test_who_takes_too_long_is_cut_off(start_query: StartQuery, dial: Dial, await_true: Any, tmp_path: Path) -> None:
+def test_slow_or_stalled_query_clients_are_disconnected(
+    start_query: StartQuery, dial: Dial, await_true: Any, tmp_path: Path
+) -> None:
     with closing(open_journal(tmp_path, "fyrehose://default")) as journal:
         journal.begin(0, 1)
         journal.commit()
@@ -684,7 +686,7 @@ def test_who_takes_too_long_is_cut_off(start_query: StartQuery, dial: Dial, awai
     query.stop()
 
 
-def test_sigterm_ends_all_in_good_order(query: Query) -> None:
+def test_sigterm_ends_query_streams_cleanly(query: Query) -> None:
     readers = [
         query.follow(f"{RECORDS}?from={2_500 - number}", Accept_Encoding=coding)
         for number, coding in enumerate(("identity", "gzip"))
@@ -706,7 +708,7 @@ def test_sigterm_ends_all_in_good_order(query: Query) -> None:
 
 
 @pytest.mark.extended
-def test_what_cannot_start_says_so_in_one_line(
+def test_query_service_reports_startup_errors_in_one_line(
     query: Query, backbone: Any, start: Any, free_port: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "open").write_text("ann correct-horse-battery\n")
@@ -721,7 +723,7 @@ def test_what_cannot_start_says_so_in_one_line(
         assert program.finish() == 1, program
         *before, line = program.out.rstrip().splitlines()
         assert said in line, program
-        # Where an option is wrong, it says which there are.
+        # An error about an option lists the valid ones.
         assert before == [] or before[0].startswith("Usage: "), program
     usage: Any = Options
     wrong: list[tuple[list[object], str]] = [
@@ -740,7 +742,7 @@ def test_what_cannot_start_says_so_in_one_line(
         assert "is in use" in line
 
 
-def test_a_journal_that_cannot_be_read_is_told_of(query: Query, await_true: Any, tmp_path: Path) -> None:
+def test_unreadable_journal_fails_the_health_check(query: Query, await_true: Any, tmp_path: Path) -> None:
     bad = tmp_path / "kept" / "fyrehose-bad"
     bad.mkdir()
     (good,) = (tmp_path / "kept" / "fyrehose-default").glob("*.log")
@@ -756,7 +758,9 @@ def test_a_journal_that_cannot_be_read_is_told_of(query: Query, await_true: Any,
     await_true(lambda: query.ask("/health").status == 200, lambda: query.program)
 
 
-def test_watched_services(backbone: Any, start_query: StartQuery, await_true: Any, tmp_path: Path) -> None:
+def test_watched_service_appears_in_the_overview_until_it_is_down(
+    backbone: Any, start_query: StartQuery, await_true: Any, tmp_path: Path
+) -> None:
     url = backbone.program.wait_for(r"metrics at (http://\S+)")[1]
     query = start_query(tmp_path, "--watch", f"backbone={url}")
 
@@ -773,7 +777,7 @@ def test_watched_services(backbone: Any, start_query: StartQuery, await_true: An
     await_true(lambda: not seen()["up"], seen)
     service = seen()
     assert "refused" in service["why"], service
-    assert service["metrics"]["fyrehose_backbone_clients"] == [[{}, 0.0]]  # The last ones that there were.
+    assert service["metrics"]["fyrehose_backbone_clients"] == [[{}, 0.0]]  # The last figures.
     assert query.metric('fyrehose_query_watched{name="backbone"}') == 0
     query.program.wait_for(re.escape(f"backbone at {url}"))
     assert query.program.out.count(f"backbone at {url}") == 1
@@ -783,7 +787,7 @@ SEED = 20_043
 
 
 def check(query: Query, directory: Path, *options: str, seed: int = SEED) -> None:
-    """Let Schemathesis look for something wrong; its output says with which seed."""
+    """Run Schemathesis against a service; its output contains the seed."""
     program = str(Path(sys.executable).parent / "schemathesis")
     run = [program, "run", f"{query.url}/openapi.json", "--no-color", f"--seed={seed}", "--generation-database=none"]
     run += ["--request-timeout=60", "--suppress-health-check=all", *options]
@@ -796,7 +800,7 @@ def check(query: Query, directory: Path, *options: str, seed: int = SEED) -> Non
 
 @pytest.fixture
 def patient(make_query: StartQuery, tmp_path: Path) -> Callable[..., Query]:
-    """Start a service that lets one client ask as often as it likes."""
+    """Return a function that starts a service without a request rate limit."""
     if find_spec("schemathesis") is None:
         pytest.skip("there is no Schemathesis")
     write(tmp_path / "kept", 3)
@@ -806,12 +810,14 @@ def patient(make_query: StartQuery, tmp_path: Path) -> Callable[..., Query]:
 
 
 @pytest.mark.extended
-def test_it_does_what_its_description_says(patient: Callable[..., Query], tmp_path: Path) -> None:
+def test_query_service_conforms_to_its_openapi_description(patient: Callable[..., Query], tmp_path: Path) -> None:
     check(patient(), tmp_path)
 
 
 @pytest.mark.extended
-def test_it_does_so_with_a_token(patient: Callable[..., Query], tmp_path: Path) -> None:
+def test_query_service_with_a_token_conforms_to_its_openapi_description(
+    patient: Callable[..., Query], tmp_path: Path
+) -> None:
     (tmp_path / "tokens").write_text("ann correct-horse-battery\n")
     (tmp_path / "tokens").chmod(0o600)
     query = patient("--tokens-file", tmp_path / "tokens")
@@ -825,6 +831,8 @@ def test_it_does_so_with_a_token(patient: Callable[..., Query], tmp_path: Path) 
 
 
 @pytest.mark.soak(seconds=300)
-def test_it_does_so_for_long(patient: Callable[..., Query], tmp_path: Path) -> None:
+def test_query_service_conforms_to_its_openapi_description_for_many_examples(
+    patient: Callable[..., Query], tmp_path: Path
+) -> None:
     for seed in range(3):
         check(patient(), tmp_path, "--max-examples=300", seed=seed)

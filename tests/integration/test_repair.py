@@ -22,13 +22,13 @@ from fyrehose_twisted.fyrehose.wire.packets import Deliver
 
 COUNT = 1_000
 LOSS = 0.1
-# No burst that would overflow the relay's kernel buffers, for of such losses it keeps no book; nothing sent twice.
+# Small bursts, so that the relay's kernel buffers do not overflow, since it does not know of such losses; no resends.
 SMALL = OutboxConfig(window=WindowConfig(maximum=64, minimum_timeout=20, maximum_timeout=20))
 CONFIG = ClientConfig(start=1, keepalive_interval=0.1, repair=RepairConfig(first_retry=0.02, last_retry=0.1))
 
 
 class Lossy:
-    """Loses datagrams in both directions, and notes which clients did not get what from the backbone."""
+    """Relay that loses datagrams in both directions, and records which DELIVERs each client missed."""
 
     def __init__(self, backbone: Address, rng: Random) -> None:
         self.undelivered: dict[Address, set[int]] = {}
@@ -37,7 +37,7 @@ class Lossy:
 
     def transmit(self, crossing: Any) -> None:
         packet = decode(crossing.datagram)
-        # Of the last message, if none of them had it, nobody would know.
+        # The loss of the last message at all clients would go undetected.
         if self._rng.random() >= LOSS or (isinstance(packet, Deliver) and packet.sequence == COUNT):
             crossing.resume()
         elif crossing.source == self._backbone and isinstance(packet, Deliver):
@@ -71,7 +71,7 @@ class Subscriber(SubscriberProtocol):
 
 
 @pytest_twisted.ensureDeferred
-async def test_pub_stays_until_a_subscriber_has_what_it_missed(
+async def test_pub_stays_until_a_subscriber_has_repaired_its_losses(
     start: Any, start_backbone: Any, relay: Any, in_time: Any, leaving: list[Any]
 ) -> None:
     from twisted.internet import reactor
@@ -101,7 +101,7 @@ async def test_pub_stays_until_a_subscriber_has_what_it_missed(
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.extended)])
 @pytest.mark.parametrize("retransmit", [0, 32], ids=["from one another", "from the backbone"])
 @pytest_twisted.ensureDeferred
-async def test_what_subscribers_miss_is_repaired(
+async def test_subscribers_behind_a_lossy_network_repair_each_other(
     seed: int, retransmit: int, start_backbone: Any, relay: Any, in_time: Any, leaving: list[Any]
 ) -> None:
     from twisted.internet import reactor
@@ -110,7 +110,7 @@ async def test_what_subscribers_miss_is_repaired(
     lossy = Lossy(backbone.address, Random(seed))
     host, port = relay(backbone.address, lossy.transmit).address
     subscribers = [await join(reactor, Subscriber(), f"{host}:{port}") for _ in range(2)]
-    # It loses nothing and helps nobody, so only what neither subscriber got cannot be repaired.
+    # It loses nothing and serves no repairs, so only messages missed by both subscribers cannot be repaired.
     publisher = await join(reactor, PublisherProtocol(ClientConfig(journal=False, outbox=SMALL)), backbone.text)
     leaving += [*subscribers, publisher]
     numbers = gatherResults([publisher.publish(b"%d" % number) for number in range(1, COUNT + 1)])
@@ -125,5 +125,5 @@ async def test_what_subscribers_miss_is_repaired(
         assert subscriber.node is not None
         missed = len(lossy.undelivered[subscriber.address] - nobody_has)
         assert missed > COUNT * LOSS / 2, told
-        # A repair may overtake the timer, but most of what was missed was asked for.
+        # A repair may come before the timer, but most losses were requested.
         assert missed / 2 < subscriber.node.counters.repaired <= missed, told

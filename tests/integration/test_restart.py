@@ -1,4 +1,4 @@
-"""The backbone dies or stops, and comes back."""
+"""Kills, stops and restarts of the backbone."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ RAW = replace(FAST, raw=True)
 
 
 class Log(SubscriberProtocol):
-    """Keeps what it receives.
+    """Subscriber that records messages.
 
-    :ivar ended: fires once it has received the last message, ``the end``.
+    :ivar ended: fires at the last message, ``the end``.
     """
 
     def __init__(self, config: ClientConfig) -> None:
@@ -49,7 +49,7 @@ class Log(SubscriberProtocol):
 
 
 @pytest_twisted.ensureDeferred
-async def test_killed_in_mid_stream(
+async def test_stream_continues_after_a_kill_of_the_backbone(
     start_backbone: Any, free_port: Any, in_time: Any, leaving: list[Any], check_told: Any
 ) -> None:
     from twisted.internet import reactor
@@ -85,9 +85,9 @@ async def test_killed_in_mid_stream(
 
     assert sorted(acknowledged.values()) == sorted(b"%d" % number for number in range(2_000))
     check_told(list(acknowledged.items()), raw.messages, log.messages)
-    # It was killed between two DELIVERs of a message, perhaps, so that its publisher alone did not get its own.
+    # The kill may have come between two DELIVERs of a message, so that only its publisher missed its own.
     assert dict(log.messages).items() >= acknowledged.items()
-    # What was given in the batch in hand and never sent is a hole, and reported as one.
+    # Numbers reserved and never sent are a gap, and are reported as one.
     holes = {number for first, last in log.lost for number in range(first, last + 1)}
     assert holes.isdisjoint(acknowledged)
     assert "the next number is 1\n" not in again.program.out
@@ -95,7 +95,7 @@ async def test_killed_in_mid_stream(
 
 @pytest.mark.parametrize(("retransmit", "numbers"), [(32, [2]), (0, [2, 3])], ids=["remembered", "forgotten"])
 @pytest_twisted.ensureDeferred
-async def test_a_message_whose_deliver_its_publisher_misses_is_under_the_number_told(
+async def test_publisher_that_misses_its_deliver_is_told_the_final_number(
     retransmit: int,
     numbers: list[int],
     start_backbone: Any,
@@ -131,7 +131,7 @@ async def test_a_message_whose_deliver_its_publisher_misses_is_under_the_number_
 
 
 @pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped"])
-def test_clients_of_before_get_what_is_numbered_at_once(
+def test_restarted_backbone_delivers_to_its_former_clients_at_once(
     kill: bool, start_backbone: Any, peer: Any, free_port: Any
 ) -> None:
     backbone = start_backbone(port=free_port())
@@ -146,14 +146,16 @@ def test_clients_of_before_get_what_is_numbered_at_once(
         backbone.kill()
     else:
         backbone.stop()
-    # It would wait for a minute, did it not know them; and none of them says that it is still there.
+    # It would wait for a minute if it did not know them, and none of them sends a KEEPALIVE.
     again = start_backbone(port=backbone.address[1], settle=60)
     again.program.wait_for("the next number is 2\n")
     publisher.publish(b"after")
     assert [one.delivered(1) for one in peers] == [[(2, b"after")]] * 100
 
 
-def test_after_a_power_failure_it_listens_first(start_backbone: Any, peer: Any, free_port: Any, tmp_path: Path) -> None:
+def test_backbone_listens_for_the_stream_head_after_a_power_failure(
+    start_backbone: Any, peer: Any, free_port: Any, tmp_path: Path
+) -> None:
     backbone = start_backbone(port=free_port())
     known, unknown = peer(backbone), peer(backbone)
     known.keepalive()
@@ -172,7 +174,7 @@ def test_after_a_power_failure_it_listens_first(start_backbone: Any, peer: Any, 
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_mislaid_state_file(
+async def test_backbone_without_its_state_file_stops_when_a_client_holds_messages(
     start_backbone: Any, launch: Any, free_port: Any, tmp_path: Path, in_time: Any, leaving: list[Any]
 ) -> None:
     from twisted.internet import reactor
@@ -185,7 +187,7 @@ async def test_a_mislaid_state_file(
     (tmp_path / "fyrehose-default.state").unlink()
     again = launch("--port", backbone.address[1])
     leaving_port: Any = publisher.transport
-    # In a thread, for the publisher has to answer meanwhile.
+    # In a thread, because the publisher has to answer meanwhile.
     assert await deferToThread(again.finish) == 1
     ended = again.wait_for(r"stopping: (client [0-9.:]+ holds message 1 .*)")
     assert ended[1] == (
@@ -197,7 +199,7 @@ async def test_a_mislaid_state_file(
     assert "Traceback" not in again.out
 
 
-def test_one_client_alone_cannot_stop_a_fresh_backbone(start_backbone: Any, peer: Any) -> None:
+def test_single_client_with_a_false_sequence_cannot_block_a_new_backbone(start_backbone: Any, peer: Any) -> None:
     backbone = start_backbone(settle=1)
     liar, honest = peer(backbone), peer(backbone, "127.0.0.2")
     honest.keepalive()
@@ -211,7 +213,7 @@ def test_one_client_alone_cannot_stop_a_fresh_backbone(start_backbone: Any, peer
     )
 
 
-def test_a_graceful_stop_leaves_no_hole(start_backbone: Any, peer: Any, tmp_path: Path) -> None:
+def test_graceful_stop_leaves_no_gap(start_backbone: Any, peer: Any, tmp_path: Path) -> None:
     path = tmp_path / "its.state"
     backbone = start_backbone("--state", path, "--name", "its")
     subscriber = peer(backbone)

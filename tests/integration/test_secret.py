@@ -1,4 +1,4 @@
-"""Who is served, and that the secret stays one."""
+"""Admission of clients by secret, network and limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def secret_file(tmp_path: Path) -> Path:
 
 
 @pytest_twisted.ensureDeferred
-async def test_with_a_secret(start: Any, start_backbone: Any, peer: Any, secret_file: Path) -> None:
+async def test_clients_without_the_secret_are_refused(
+    start: Any, start_backbone: Any, peer: Any, secret_file: Path
+) -> None:
     backbone = start_backbone("--secret-file", secret_file, "--metrics", "tcp:0")
     to = ("-b", backbone.text)
     stranger = peer(backbone)
@@ -61,7 +63,7 @@ async def test_with_a_secret(start: Any, start_backbone: Any, peer: Any, secret_
 
 
 @pytest_twisted.ensureDeferred
-async def test_allowed_networks(start_backbone: Any, peer: Any) -> None:
+async def test_clients_outside_the_allowed_networks_are_refused(start_backbone: Any, peer: Any) -> None:
     options = (
         "--interface",
         "0.0.0.0",
@@ -88,10 +90,10 @@ async def test_allowed_networks(start_backbone: Any, peer: Any) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_one_sender_does_not_fill_the_table(start_backbone: Any, peer: Any) -> None:
+async def test_single_sender_does_not_fill_the_client_table(start_backbone: Any, peer: Any) -> None:
     backbone = start_backbone("--metrics", "tcp:0")
     greedy, next_client, elsewhere = peer(backbone), peer(backbone), peer(backbone, "127.0.0.2")
-    for port in range(1, 1_101):  # Which no backbone here has.
+    for port in range(1, 1_101):  # Ports without a backbone.
         greedy.refused(address=("0.0.0.0", port))
     for one in (next_client, elsewhere):
         one.keepalive()
@@ -100,7 +102,7 @@ async def test_one_sender_does_not_fill_the_table(start_backbone: Any, peer: Any
 
 
 @pytest_twisted.ensureDeferred
-async def test_one_host_leaves_room_in_the_table(start_backbone: Any, peer: Any) -> None:
+async def test_clients_per_host_are_limited(start_backbone: Any, peer: Any) -> None:
     backbone = start_backbone("--max-per-host", 3, "--metrics", "tcp:0")
     greedy = [peer(backbone) for _ in range(4)]
     for one in greedy[:3]:
@@ -113,7 +115,7 @@ async def test_one_host_leaves_room_in_the_table(start_backbone: Any, peer: Any)
 
 @pytest.mark.parametrize("interface", ["127.0.0.1", "0.0.0.0"])
 @pytest_twisted.ensureDeferred
-async def test_the_backbone_is_no_client_of_its_own(interface: str, start_backbone: Any, peer: Any) -> None:
+async def test_backbone_is_not_a_client_of_itself(interface: str, start_backbone: Any, peer: Any) -> None:
     backbone = start_backbone(
         "--interface", interface, "--open", "--trust-addresses", "--metrics", "tcp:0", "--settle-time", 0
     )
@@ -127,7 +129,7 @@ async def test_the_backbone_is_no_client_of_its_own(interface: str, start_backbo
 
 
 @pytest_twisted.ensureDeferred
-async def test_no_more_subscribers_than_told(start_backbone: Any, peer: Any) -> None:
+async def test_number_of_clients_is_limited_but_publishing_is_not(start_backbone: Any, peer: Any) -> None:
     backbone = start_backbone("--max-clients", 2, "--metrics", "tcp:0")
     first, second, third = peer(backbone), peer(backbone), peer(backbone)
     first.keepalive()
@@ -136,7 +138,7 @@ async def test_no_more_subscribers_than_told(start_backbone: Any, peer: Any) -> 
     third.publish(b"1")
     assert first.delivered(1) == second.delivered(1) == [(1, b"1")]
     first.keepalive()
-    second.keepalive()  # However long all that has taken, nobody is forgotten.
+    second.keepalive()  # No client expires, however long the test took.
     metrics = await backbone.metrics()
     assert metrics["fyrehose_backbone_clients"] == 2
     assert await backbone.dropped() == {"table_full": 1}

@@ -1,4 +1,4 @@
-"""What an operator sees of the services: starting, refusing to start, stopping."""
+"""Start, refused start and stop of the services."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 @pytest.mark.usefixtures("in_tmp_path")
-def test_options_of_the_backbone(arguments: str, complaint: str) -> None:
+def test_invalid_backbone_options_are_refused_in_one_line(arguments: str, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint) as refused:
         backbone_tap.Options().parseOptions(arguments.split())
     assert "\n" not in str(refused.value)
@@ -91,14 +91,14 @@ def test_options_of_the_backbone(arguments: str, complaint: str) -> None:
     ],
 )
 @pytest.mark.usefixtures("in_tmp_path")
-def test_options_of_the_client(arguments: str, complaint: str) -> None:
+def test_invalid_client_options_are_refused_in_one_line(arguments: str, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint) as refused:
         client_tap.Options().parseOptions(arguments.split())
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("options", ["--open", "--allow 10.0.0.0/8", "--secret-file secret"])
-def test_whom_to_serve_can_be_said(options: str, in_tmp_path: Path) -> None:
+def test_backbone_on_all_interfaces_accepts_each_protection_option(options: str, in_tmp_path: Path) -> None:
     (in_tmp_path / "secret").write_text("a secret that is long enough")
     (in_tmp_path / "secret").chmod(0o600)
     parsed = backbone_tap.Options()
@@ -106,7 +106,7 @@ def test_whom_to_serve_can_be_said(options: str, in_tmp_path: Path) -> None:
     assert parsed["config"]
 
 
-def test_the_secret_is_no_option(start: Any) -> None:
+def test_secret_is_only_read_from_a_file(start: Any) -> None:
     helped = start("twistd", "fyrehose-backbone", "--help")
     assert helped.finish() == 0
     assert "--secret-file=" in helped.out
@@ -121,13 +121,13 @@ def test_the_secret_is_no_option(start: Any) -> None:
         ("--banana", "option --banana not recognized"),
     ],
 )
-def test_a_wrong_option_is_reported_in_one_line_without_the_usage(launch: Any, options: str, problem: str) -> None:
+def test_invalid_option_is_reported_in_one_line_without_the_usage(launch: Any, options: str, problem: str) -> None:
     refused = launch(*options.split())
     assert refused.finish() == 1
     assert re.fullmatch(rf"fyrehose-backbone: {problem}; see twistd fyrehose-backbone --help\n", refused.out)
 
 
-def test_a_backbone_that_may_not_bind_is_not_told_of_another_backbone(launch: Any) -> None:
+def test_bind_error_of_a_backbone_does_not_blame_another_backbone(launch: Any) -> None:
     refused = launch("--port", 0, "--interface", "192.0.2.1", "--open")
     assert refused.finish() == 1
     assert refused.out == "fyrehose-backbone: cannot listen on 192.0.2.1:0: Cannot assign requested address\n"
@@ -153,7 +153,7 @@ def test_max_subscribers_is_still_accepted_for_max_clients(start: Any, tmp_path:
 
 
 @pytest.mark.extended
-def test_what_cannot_be_used_is_refused_in_one_line(launch: Any, tmp_path: Path) -> None:
+def test_unusable_state_file_or_port_is_refused_in_one_line(launch: Any, tmp_path: Path) -> None:
     advice = "; restore it, or move it away and start with --start-at N, where N is above every number ever assigned"
     (tmp_path / "empty").touch()
     (tmp_path / "garbage").write_bytes(bytes(range(256)) * 16)
@@ -196,7 +196,7 @@ def test_two_backbones_cannot_share_a_state_file(start_backbone: Any, launch: An
     )
 
 
-def test_metrics_that_cannot_be_served(launch: Any) -> None:
+def test_backbone_that_cannot_serve_metrics_stops(launch: Any) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -218,21 +218,21 @@ async def test_metrics_listen_on_loopback_only(backbone: Any) -> None:
 
 
 def wait_for_end_of(running: int) -> None:
-    """Wait for the end of a process that is no child of ours: its descriptor becomes readable."""
+    """Wait for the exit of a process that is no child of this one: its descriptor becomes readable."""
     ended = select.poll()
     ended.register(running, select.POLLIN)
     assert ended.poll(120_000)
     os.close(running)
 
 
-def test_a_daemon_writes_its_pid_and_stops(start: Any, tmp_path: Path, peer: Any, free_port: Any) -> None:
+def test_daemon_writes_its_pid_file_and_stops_on_sigterm(start: Any, tmp_path: Path, peer: Any, free_port: Any) -> None:
     port = free_port()
     twistd = ("--pidfile=its.pid", "--logfile=its.log", "fyrehose-backbone", "--port", port, "--settle-time", 0)
     assert start("twistd", *twistd, cwd=tmp_path).finish() == 0
     pid = int((tmp_path / "its.pid").read_text())
     running = os.pidfd_open(pid)
     try:
-        # It is bound before the parent ends, so this is answered.
+        # It is bound before the parent exits, so this is answered.
         client = peer(("127.0.0.1", port))
         client.keepalive()
         client.publish(b"data")
@@ -252,11 +252,9 @@ def test_a_daemon_writes_its_pid_and_stops(start: Any, tmp_path: Path, peer: Any
     state.close()
 
 
-def test_a_daemon_of_a_parent_without_standard_descriptors(
-    start: Any, tmp_path: Path, peer: Any, free_port: Any
-) -> None:
+def test_daemon_starts_with_closed_standard_descriptors(start: Any, tmp_path: Path, peer: Any, free_port: Any) -> None:
     port = free_port()
-    # Where standard input, output and error are closed, what is opened next would get their numbers.
+    # If standard input, output and error are closed, the next opened files get their numbers.
     script = 'exec "$@" <&- >&- 2>&-'
     words = (
         "sh",
@@ -303,7 +301,7 @@ class Client(PublisherProtocol):
 """
 
 
-def test_classes_of_an_application(start: Any, start_backbone: Any, tmp_path: Path) -> None:
+def test_services_run_the_protocol_classes_of_an_application(start: Any, start_backbone: Any, tmp_path: Path) -> None:
     (tmp_path / "application.py").write_text(APPLICATION)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     backbone = start_backbone("--protocol", "application.Backbone", env=environment)
@@ -321,7 +319,7 @@ def test_classes_of_an_application(start: Any, start_backbone: Any, tmp_path: Pa
     assert backbone.program.process.poll() is None
 
 
-def test_a_client_that_cannot_start(start: Any, tmp_path: Path) -> None:
+def test_client_with_a_port_in_use_fails_to_start(start: Any, tmp_path: Path) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]

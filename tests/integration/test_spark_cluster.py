@@ -35,7 +35,7 @@ RECORDS = 20_000
 
 
 class Cluster:
-    """Master and workers, each a process of its own."""
+    """Master and workers as processes."""
 
     def __init__(self, directory: Path, python: Path) -> None:
         self._directory = directory
@@ -72,13 +72,13 @@ class Cluster:
             if found:
                 return found[1]
             assert self._processes[-1].poll() is None, log.read_text()
-            # The process says nothing but through this file.
+            # The process reports its port only in this file.
             with pytest.raises(subprocess.TimeoutExpired):
                 self._processes[-1].wait(0.1)
         pytest.fail(f"{log.name} did not say {pattern}:\n{log.read_text()}")
 
     def stop(self) -> None:
-        """End all of it; workers end their executors."""
+        """Stop all processes; workers stop their executors."""
         for process in reversed(self._processes):
             process.terminate()
         for process in self._processes:
@@ -87,7 +87,7 @@ class Cluster:
 
 @pytest.fixture
 def other_python(tmp_path: Path) -> Path:
-    """A Python with all that we depend on, but without this package."""
+    """Return a Python with all dependencies of the package, but without the package."""
     venv.create(tmp_path / "python", with_pip=False)
     python = tmp_path / "python" / "bin" / "python"
     (target,) = (tmp_path / "python" / "lib").glob("python*/site-packages")
@@ -108,7 +108,7 @@ def cluster(tmp_path: Path, other_python: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """The package as it is shipped."""
+    """Return the package as it is shipped."""
     path = tmp_path / "fyrehose_twisted.zip"
     with zipfile.ZipFile(path, "w") as archive:
         for file in sorted((ROOT / "src" / "fyrehose_twisted").rglob("*.py")):
@@ -118,7 +118,7 @@ def package(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def journals(tmp_path: Path) -> list[Path]:
-    """Two replicas: each lacks something, one number has two payloads, and one nobody has."""
+    """Return two replicas: each lacks records, one number has two payloads, and one number is in neither."""
     places = []
     for name, lost in (("east", range(100, 110)), ("west", range(5_000, 5_003))):
         root = tmp_path / name
@@ -155,7 +155,7 @@ def rows(path: Path, *columns: str) -> list[dict[str, Any]]:
     return sorted(found, key=repr)
 
 
-def test_a_cluster_finds_what_one_machine_finds(
+def test_spark_cluster_finds_the_same_as_a_single_machine(
     cluster: Cluster, other_python: Path, package: Path, journals: list[Path], tmp_path: Path
 ) -> None:
     names = [f"{place.name}={place}" for place in journals]
@@ -188,6 +188,6 @@ def test_a_cluster_finds_what_one_machine_finds(
     }
     assert len(quarantine) == 2
     assert len(healed) == len(silver) == RECORDS
-    # Workers did it: each has run tasks with the package that came with the application.
+    # Each worker ran tasks with the shipped package.
     for number in (1, 2):
         assert list((tmp_path / f"work-{number}").glob("app-*/*/fyrehose_twisted.zip"))

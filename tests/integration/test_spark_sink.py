@@ -1,4 +1,4 @@
-"""What Spark's workers publish with, against the programs that people run."""
+"""Blocking publisher of Spark's workers, against real services."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def lines(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
 
 
-def test_a_subscriber_gets_all_in_order_and_once(backbone: Any, start: Callable[..., Any]) -> None:
+def test_blocking_publisher_delivers_each_message_once_in_order(backbone: Any, start: Callable[..., Any]) -> None:
     subscriber = start("fyrehose", "sub", "-b", backbone.text, "--count", 5_001)
     backbone.wait_for_clients(1)
     with BlockingPublisher(backbone.text) as publisher:
@@ -30,7 +30,7 @@ def test_a_subscriber_gets_all_in_order_and_once(backbone: Any, start: Callable[
         publisher.flush()
         assert publisher.published == 5_000
         assert publisher.sequence_range[0] == 1
-    # A task that runs again publishes the same; what the subscriber sees next is what comes after it.
+    # A repeated task publishes the same messages; the subscriber next receives later ones.
     with BlockingPublisher(backbone.text) as publisher:
         publisher.publish(wrap_by_position(b"test", 0, lines(5_000)))
         publisher.publish(wrap_by_position(b"test", 1, [b"the end"]))
@@ -41,7 +41,9 @@ def test_a_subscriber_gets_all_in_order_and_once(backbone: Any, start: Callable[
 
 
 @pytest.mark.extended
-def test_through_a_network_that_loses(backbone: Any, start: Callable[..., Any], start_journal: Any) -> None:
+def test_blocking_publisher_delivers_through_a_lossy_network(
+    backbone: Any, start: Callable[..., Any], start_journal: Any
+) -> None:
     journal = start_journal(backbone, "kept")
     relay = start("python", EXAMPLES / "lossy_relay.py", "--backbone", backbone.text, "--port", 0, "--loss", "0.05")
     through = relay.wait_for(r"relaying 127.0.0.1:(\d+)")
@@ -55,7 +57,7 @@ def test_through_a_network_that_loses(backbone: Any, start: Callable[..., Any], 
 
 
 @pytest.mark.extended
-def test_what_is_on_its_way_survives_a_restart(start_backbone: Any) -> None:
+def test_messages_in_flight_of_a_blocking_publisher_survive_a_backbone_restart(start_backbone: Any) -> None:
     backbone = start_backbone("--state", "numbers")
     with BlockingPublisher(backbone.text) as publisher:
         publisher.publish(wrap_by_position(b"test", 0, lines(100)))
@@ -68,11 +70,13 @@ def test_what_is_on_its_way_survives_a_restart(start_backbone: Any) -> None:
         assert publisher.sequence_range[1] > 100
 
 
-def test_a_backbone_that_is_killed(start_backbone: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocking_publisher_fails_when_the_backbone_stays_dead(
+    start_backbone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     backbone, killed = start_backbone(), float("inf")
 
     def hurried() -> float:
-        """Return what time it is: once the backbone is gone, ten minutes are over in a second."""
+        """Return the time, which runs 600 times as fast once the backbone was killed."""
         now = time()
         return now + 600.0 * max(0.0, now - killed)
 

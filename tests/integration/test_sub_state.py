@@ -1,4 +1,4 @@
-"""`fyrehose sub --state FILE` goes on where it was, however it ended."""
+"""Resumption of `fyrehose sub --state FILE`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fyrehose_twisted.fyrehose.wire.envelope import wrap
 
 @pytest.fixture
 def keeper(start: Any, backbone: Any) -> Any:
-    """A subscriber that has all messages for those who come late."""
+    """Return a subscriber that holds all messages for late subscribers."""
     keeper = start("fyrehose", "sub", "-b", backbone.text)
     backbone.wait_for_clients(1)
     return keeper
@@ -26,7 +26,7 @@ def publish(start: Any, backbone: Any, first: int, last: int) -> None:
 
 
 def publish_on(start: Any, backbone: Any, path: Path, first: int, last: int) -> Any:
-    """Publish as :func:`publish` does, and do not wait for it."""
+    """Publish as :func:`publish` does, without waiting."""
     path.write_bytes(b"".join(b"line %d\n" % number for number in range(first, last + 1)))
     return start("fyrehose", "pub", "-b", backbone.text, path)
 
@@ -36,7 +36,9 @@ def numbers(program: Any) -> list[int]:
     return [int(line.split()[1]) for line in whole.splitlines()]
 
 
-def test_after_a_clean_end_each_message_is_printed_once(start: Any, backbone: Any, keeper: Any, tmp_path: Path) -> None:
+def test_sub_with_state_prints_each_message_once_after_clean_exits(
+    start: Any, backbone: Any, keeper: Any, tmp_path: Path
+) -> None:
     command = ("fyrehose", "sub", "-b", backbone.text, "--from", "oldest", "--state", tmp_path / "state")
     publish(start, backbone, 1, 500)
     printed: list[int] = []
@@ -55,7 +57,9 @@ def test_after_a_clean_end_each_message_is_printed_once(start: Any, backbone: An
 
 
 @pytest.mark.extended
-def test_killed_again_and_again_it_prints_all(start: Any, backbone: Any, keeper: Any, tmp_path: Path) -> None:
+def test_repeatedly_killed_sub_with_state_prints_every_message(
+    start: Any, backbone: Any, keeper: Any, tmp_path: Path
+) -> None:
     state = tmp_path / "state"
     printed: set[int] = set()
     due = 1
@@ -80,7 +84,7 @@ def test_killed_again_and_again_it_prints_all(start: Any, backbone: Any, keeper:
     assert printed | set(numbers(rest)) == set(range(1, 5_002))
 
 
-def test_a_repeat_of_what_was_printed_before_is_left_out(start: Any, backbone: Any, peer: Any, tmp_path: Path) -> None:
+def test_sub_with_state_omits_a_repeat_of_an_earlier_run(start: Any, backbone: Any, peer: Any, tmp_path: Path) -> None:
     command = ("fyrehose", "sub", "-b", backbone.text, "--from", "oldest", "--state", tmp_path / "state")
     keeper = start("fyrehose", "sub", "-b", backbone.text)
     backbone.wait_for_clients(1)
@@ -95,7 +99,7 @@ def test_a_repeat_of_what_was_printed_before_is_left_out(start: Any, backbone: A
     assert later.out == "three\n"
 
 
-def test_the_state_of_another_stream_is_refused(start: Any, backbone: Any, keeper: Any, tmp_path: Path) -> None:
+def test_sub_refuses_the_state_of_another_stream(start: Any, backbone: Any, keeper: Any, tmp_path: Path) -> None:
     state = tmp_path / "state"
     command = ("fyrehose", "sub", "-b", backbone.text, "--from", "oldest", "--state", state)
     publish(start, backbone, 1, 20)
@@ -118,7 +122,7 @@ def test_the_state_of_another_stream_is_refused(start: Any, backbone: Any, keepe
     assert "its numbers end at 20, and 999 was printed before" in ahead.err
 
 
-def test_two_cannot_share_a_state(start: Any, backbone: Any, tmp_path: Path) -> None:
+def test_two_subscribers_cannot_share_a_state_file(start: Any, backbone: Any, tmp_path: Path) -> None:
     command = ("fyrehose", "sub", "-b", backbone.text, "--state", tmp_path / "state")
     first = start(*command)
     backbone.wait_for_clients(1)

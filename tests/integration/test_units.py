@@ -1,4 +1,4 @@
-"""The units of deploy/systemd, as systemd would start them: confined, with sockets, and told how they fare."""
+"""systemd units of deploy/systemd: sandboxed, with passed sockets and notifications."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ NO_CONFINEMENT = shutil.which("systemd-analyze") is None or find_library("seccom
 
 
 class RunningUnit:
-    """A service that was started from its unit.
+    """A service started from its unit.
 
-    :ivar program: the process.
-    :ivar sockets: what it was passed, by name.
+    :ivar program: process of the service.
+    :ivar sockets: passed sockets, by name.
     """
 
     def __init__(self, program: Any, notified: socket.socket, sockets: dict[str, socket.socket]) -> None:
@@ -46,7 +46,7 @@ class RunningUnit:
         return host, port
 
     def tells(self, *names: str) -> None:
-        """Wait until it has told the supervisor exactly that."""
+        """Wait for exactly this notification."""
         end = monotonic() + DEADLINE
         while True:
             try:
@@ -59,7 +59,7 @@ class RunningUnit:
         assert tuple(line.partition("=")[0] for line in said.split("\n")) == names, self.program
 
     def tells_nothing(self) -> None:
-        """See that it has told no more."""
+        """Check that there was no further notification."""
         self._notified.setblocking(False)
         with pytest.raises(BlockingIOError):
             self._notified.recv(4_096)
@@ -73,7 +73,7 @@ class RunningUnit:
         self.program.signal(signal.SIGTERM)
         self.tells("STOPPING", "STATUS")
         assert self.program.finish() == -signal.SIGTERM, self.program
-        # Of what a system call that is not allowed returns, nobody knows what to do.
+        # A forbidden system call fails with an error that a program may only log.
         for complaint in ("Traceback", "not permitted", "not supported"):
             assert complaint not in self.program.out, self.program
 
@@ -88,8 +88,8 @@ def settings(name: str) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def start_unit(start: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartUnit]:
-    """Start a service as its unit says, except that its files are elsewhere, and its ports any that are free."""
-    # A Unix socket has a short name.
+    """Return a function that starts a service from its unit, with other files and free ports."""
+    # The path of a Unix socket must be short.
     root = tmp_path_factory.mktemp("u")
     opened: list[socket.socket] = []
 
@@ -117,7 +117,7 @@ def start_unit(start: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             if key == "LoadCredential":
                 credential = root / value.partition(":")[0]
                 credential.write_text("a secret that is long enough")
-                credential.chmod(0o440)  # As systemd does, for a user who is given it by an ACL.
+                credential.chmod(0o440)  # systemd grants the user access by an ACL.
         line = one["ExecStart"].replace("/opt/fyrehose/bin", str(Path(sys.executable).parent))
         line = line.replace("/var/lib/", f"{root}/lib/").replace("/run/", f"{root}/run/")
         line = line.replace("/etc/fyrehose", str(UNITS)).replace("%d", str(root)).replace("%H", "host")
@@ -152,14 +152,14 @@ def start_unit(start: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.mark.parametrize("name", ["freenet-node", "hydra-node", "parcels-node"])
-def test_a_node(start_unit: StartUnit, name: str) -> None:
+def test_node_unit_starts_reloads_and_stops(start_unit: StartUnit, name: str) -> None:
     unit = start_unit(name)
     unit.reload()
     unit.program.wait_for("there is nothing to reload")
     unit.stop()
 
 
-def test_who_cannot_start_is_never_ready(start_unit: StartUnit) -> None:
+def test_unit_that_fails_to_start_is_never_ready(start_unit: StartUnit) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         place = f"--metrics=tcp:{taken.getsockname()[1]}"
         unit = start_unit("fyrehose-journal", "--backbone=127.0.0.1:9", place, ready=False)
@@ -168,7 +168,7 @@ def test_who_cannot_start_is_never_ready(start_unit: StartUnit) -> None:
         unit.tells_nothing()
 
 
-def test_all_that_a_backbone_has_around_it(start_unit: StartUnit) -> None:
+def test_units_of_backbone_journal_query_and_frontend_work_together(start_unit: StartUnit) -> None:
     backbone = start_unit("fyrehose-backbone")
     place = ":".join(map(str, backbone.address("push")))
     journal = start_unit("fyrehose-journal", f"--backbone={place}")

@@ -1,4 +1,4 @@
-"""Scrapes of services that misbehave, over real sockets."""
+"""Scrapes of misbehaving services over real sockets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GOOD = HEAD + b"Content-Length: 13\r\n\r\nfyrehose_a 1\n"
 
 
 class Misbehaving(Protocol):
-    """Connection of a server that does what its factory says."""
+    """Server connection that behaves as its factory says."""
 
     factory: Any
 
@@ -47,12 +47,12 @@ class Misbehaving(Protocol):
 
 
 class Server(Factory):
-    """A server of metrics.
+    """Metrics server.
 
     :ivar at_once: called with a new connection.
-    :ivar asked: called with a connection on which a request came.
-    :ivar asked_of: the same for requests of one path, which are not counted.
-    :ivar requests: how many came.
+    :ivar asked: called with a connection that received a request.
+    :ivar asked_of: the same for one path, whose requests are not counted.
+    :ivar requests: number of requests.
     """
 
     protocol = Misbehaving
@@ -81,7 +81,7 @@ class Server(Factory):
 
 
 class Watching:
-    """A watcher of one server. Only the test lets time pass for it."""
+    """A watcher of one server on a manual clock."""
 
     def __init__(self, clock: Any) -> None:
         from twisted.internet import reactor
@@ -106,7 +106,7 @@ class Watching:
             await deferLater(self.reactor, 0)
 
     async def scrape(self, *, late: bool = False) -> ServiceScrape:
-        """Let the next scrape take place, with its timeout if it is to be ``late``."""
+        """Run the next scrape, until its timeout if it is to be ``late``."""
         before, requests = self.seen.at, self.server.requests
         self.clock.skip(self.config.scrape_interval)
         if late:
@@ -160,7 +160,7 @@ MISBEHAVIOURS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", MISBEHAVIOURS)
 @pytest_twisted.ensureDeferred
-async def test_a_service_that_misbehaves_is_down_after_three_scrapes_and_up_when_it_answers_again(
+async def test_misbehaving_target_is_down_after_three_scrapes_until_it_answers_again(
     watching: Watching, name: str
 ) -> None:
     behaviour, why = MISBEHAVIOURS[name]
@@ -171,7 +171,7 @@ async def test_a_service_that_misbehaves_is_down_after_three_scrapes_and_up_when
             seen = await watching.scrape(late=LATE in why)
             assert (seen.missed, seen.up) == (missed, missed < MAX_MISSED)
             assert why in seen.why
-            # The last figures that there were, with their age.
+            # The last figures, with their age.
             assert (seen.heard_at, seen.metrics) == (heard_at, {"fyrehose_a": [({}, 1.0)]})
         watching.server.behave()
         await watching.until(lambda: not watching.server.connections)
@@ -179,7 +179,7 @@ async def test_a_service_that_misbehaves_is_down_after_three_scrapes_and_up_when
     assert (seen.up, seen.missed, seen.why) == (True, 0, "")
     assert seen.heard_at > heard_at
     assert [event for event in logged if "log_failure" in event] == []
-    # One line when it begins and one when it is over.
+    # One log line when it starts and one when it ends.
     assert [event["log_level"].name for event in logged if event.get("log_namespace", "").endswith("PageScraper")] == [
         "warn",
         "info",
@@ -187,7 +187,7 @@ async def test_a_service_that_misbehaves_is_down_after_three_scrapes_and_up_when
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_service_is_down_when_its_figures_are_too_old_whatever_the_scrapes_do(watching: Watching) -> None:
+async def test_target_is_down_when_its_figures_are_too_old(watching: Watching) -> None:
     for scrape in watching.watcher._scrapes:
         scrape._periodic_call.stop()
     assert watching.seen.up
@@ -197,7 +197,7 @@ async def test_a_service_is_down_when_its_figures_are_too_old_whatever_the_scrap
 
 
 @pytest_twisted.ensureDeferred
-async def test_an_exception_does_not_end_the_scrapes(skipping_clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exception_does_not_stop_the_scrapes(skipping_clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     watching = Watching(skipping_clock())
     with monkeypatch.context() as patch, capturedLogs() as logged:
         patch.setattr(
@@ -222,9 +222,7 @@ NO_LIST: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("name", NO_LIST)
 @pytest_twisted.ensureDeferred
-async def test_a_backbone_whose_list_of_clients_is_bad_is_up_and_its_list_is_down(
-    skipping_clock: Any, name: str
-) -> None:
+async def test_backbone_with_a_malformed_client_list_is_up(skipping_clock: Any, name: str) -> None:
     watching = Watching(skipping_clock())
     body = b'{"clients":7,"list":[{"address":"h:1","kind":"journal"}]}'
     lists = [HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)]

@@ -1,6 +1,6 @@
-"""Asks pip-audit about everything in this environment, for ``make audit``. What nobody was told about is not fine.
+"""Vulnerability check of this environment by pip-audit, for ``make audit``; a package without an answer fails it.
 
-Exit status: 0 if no vulnerability is known, 1 if one is, 3 if that could not be found out.
+Exit status: 0 if no vulnerability is known, 1 if one is, 3 if the check was incomplete.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 SERVICES = ("pypi", "osv")
-"""Those that pip-audit knows to ask, until one has answered."""
+"""Services of pip-audit, tried in order until one answers."""
 OURS = "fyrehose-twisted"
 KNOWN, UNKNOWN = 1, 3
 
 
 def ask(service: str) -> dict[str, Any] | None:
-    """Return the report of pip-audit, ``None`` if it has none."""
+    """Return the report of pip-audit, ``None`` without one."""
     command = [sys.executable, "-m", "pip_audit", "--local", "--format=json", "--progress-spinner=off"]
     done = subprocess.run([*command, f"--vulnerability-service={service}"], capture_output=True, text=True)
     try:
@@ -29,7 +29,7 @@ def ask(service: str) -> dict[str, Any] | None:
 
 
 def judge(report: dict[str, Any] | None, service: str) -> tuple[list[str], int]:
-    """Return what to say of a report, and the exit status."""
+    """Return the text and the exit status for a report."""
     if report is None:
         return [f"make audit: {service} does not answer, so nothing is known of vulnerabilities."], UNKNOWN
     asked = [found for found in report["dependencies"] if found["name"] != OURS]
@@ -52,7 +52,7 @@ def judge(report: dict[str, Any] | None, service: str) -> tuple[list[str], int]:
 
 
 def main(arguments: list[str]) -> int:
-    """Judge the report in a file, or ask for one. :return: the exit status."""
+    """Judge the report in a file, or run pip-audit. :return: the exit status."""
     if arguments:
         lines, status = judge(json.loads(Path(arguments[0]).read_text()), "pypi")
     else:

@@ -1,4 +1,4 @@
-"""What is declared is what is used, what is used is declared, and none of it binds or has to be compiled."""
+"""Consistency of declared and imported dependencies, their licences and their wheels."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ EXTRAS_OF = {
     "experiments/sweep/": {"spark", "report"},
     "spark/report/": {"spark", "report"},
 }
-"""What a module may import besides what everybody has, by how its path begins; the longest counts."""
+"""Extras that a module may import besides the core, by path prefix; the longest prefix counts."""
 
 PERMISSIVE = {"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "MIT", "PSF-2.0", "Zlib", "ZPL-2.1"}
 EXCEPTIONS = {"tqdm": {"MPL-2.0"}}
-"""MPL binds whoever changes the files of the package itself, and nobody else."""
+"""MPL applies only to changes of the package's own files."""
 
 
 def declared() -> dict[str, set[str]]:
-    """Return the distributions that each extra asks for, those of other extras included; ``""`` is the core."""
+    """Return the distributions that each extra requires, including those of extras it refers to; ``""`` is the core."""
     parser = configparser.ConfigParser(delimiters=("=",), comment_prefixes=("#",))
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read(ROOT / "setup.cfg")
@@ -67,7 +67,7 @@ PACKAGES = packages_distributions()
 
 
 def imported() -> dict[str, set[str]]:
-    """Return what each module imports that neither Python has nor we are."""
+    """Return third-party imports by module."""
     found: dict[str, set[str]] = {}
     for path in [*PACKAGE.rglob("*.py"), PACKAGE.parent / "pyspark_fyrehose.py"]:
         place = str(path.relative_to(PACKAGE if path.is_relative_to(PACKAGE) else PACKAGE.parent))
@@ -89,7 +89,7 @@ IMPORTED = imported()
 
 
 def distributions_of(module: str) -> set[str]:
-    """Return which distributions a module may come from. All of Zope have one package."""
+    """Return the distributions that may provide a module. The Zope packages share a namespace."""
     first, *rest = module.split(".")
     if first == "zope":
         return {f"zope-{rest[0]}"}
@@ -104,7 +104,7 @@ def allowed(place: str) -> set[str]:
     return set.union(DECLARED[""], *(DECLARED[extra] for extra in extras))
 
 
-def test_what_is_imported_is_declared_for_those_who_import_it() -> None:
+def test_every_import_is_declared_in_the_extra_of_its_module() -> None:
     wrong = [
         f"{place} imports {module}"
         for place, modules in sorted(IMPORTED.items())
@@ -114,7 +114,7 @@ def test_what_is_imported_is_declared_for_those_who_import_it() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_what_is_declared_is_named_among_the_dependencies_with_a_reason() -> None:
+def test_every_declared_dependency_is_documented_with_a_reason() -> None:
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in (ROOT / "docs" / "dependencies.md").read_text().splitlines()
@@ -125,13 +125,13 @@ def test_what_is_declared_is_named_among_the_dependencies_with_a_reason() -> Non
     assert not missing
 
 
-def test_what_the_core_declares_is_imported() -> None:
+def test_every_core_dependency_is_imported() -> None:
     used = {name for modules in IMPORTED.values() for module in modules for name in distributions_of(module)}
     assert not DECLARED[""] - used
 
 
 def core() -> list[str]:
-    """Return what the core needs, and what that needs."""
+    """Return the core dependencies, direct and indirect."""
     pending, seen = sorted(DECLARED[""]), set[str]()
     while pending:
         name = pending.pop()
@@ -147,7 +147,7 @@ def core() -> list[str]:
 
 
 def licences(name: str) -> set[str]:
-    """Return the licences of a distribution as SPDX names them, as far as its metadata do."""
+    """Return the licences of a distribution as SPDX ids, as far as its metadata contain them."""
     metadata: Any = distribution(name).metadata
     text = metadata.get("License-Expression") or metadata.get("License") or ""
     if len(text) > 80 or not text:
@@ -157,16 +157,16 @@ def licences(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", core())
-def test_the_core_needs_only_what_is_permissive(name: str) -> None:
+def test_core_dependencies_have_permissive_licences(name: str) -> None:
     assert licences(name) <= PERMISSIVE | EXCEPTIONS.get(name, set())
 
 
 @pytest.mark.parametrize("name", core())
-def test_the_core_needs_no_compiler(name: str) -> None:
+def test_core_dependencies_have_wheels_without_compilation(name: str) -> None:
     wheel = distribution(name).read_text("WHEEL")
     assert wheel, f"{name} did not come as a wheel"
     tags = [tag for line in wheel.splitlines() if line.startswith("Tag: ") for tag in parse_tag(line[5:])]
-    # What was compiled here has the platform's plain name.
+    # A package compiled on this machine has the plain platform tag.
     assert any(re.match(r"any$|manylinux|musllinux|macosx", tag.platform) for tag in tags), f"{name}: {tags}"
 
 
@@ -177,7 +177,7 @@ BAD = {"name": "idna", "version": "3.6", "vulns": [{"id": "PYSEC-2024-60", "fix_
 
 
 class TestTheAudit:
-    """What ``make audit`` makes of a report of pip-audit's."""
+    """Exit status of ``make audit`` for reports of pip-audit."""
 
     @pytest.mark.parametrize(
         ("dependencies", "status", "last"),
@@ -193,7 +193,7 @@ class TestTheAudit:
             ([FINE, BAD, SILENT], 1, "make audit: 1 vulnerabilities are known; of 1 packages nothing is known."),
         ],
     )
-    def test_never_takes_silence_for_good_news(
+    def test_audit_fails_without_a_complete_report(
         self, dependencies: list[Any], status: int, last: str, tmp_path: Path
     ) -> None:
         report = tmp_path / "report.json"

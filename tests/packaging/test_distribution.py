@@ -1,4 +1,4 @@
-"""What is in the distributions, and what installing and removing them does to Twisted."""
+"""Contents of the distributions, and effects of their installation and removal on Twisted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DROP_IN = "twisted/plugins/fyrehose_twisted_plugins.py"
 FOR_SPARK = "pyspark_fyrehose.py"
 READ = {".css", ".html", ".js", ".properties", ".svg"}
-"""Endings of files that are no modules."""
+"""File name suffixes of non-module files that must be packaged."""
 SERVICES = {
     "freenet-node",
     "fyrehose-backbone",
@@ -54,7 +54,7 @@ def services_listed(python: str | Path, cwd: Path) -> set[str]:
 
 
 class Environment:
-    """A virtual environment of its own: nothing of the checkout can stand in for what is installed in it."""
+    """A virtual environment isolated from the checkout."""
 
     def __init__(self, path: Path) -> None:
         venv.create(path, with_pip=False, symlinks=True)
@@ -74,9 +74,9 @@ class Environment:
         return services_listed(self.python, self.elsewhere)
 
     def copy_dependencies(self, requirements: Iterable[str]) -> None:
-        """Copy installed distributions: Twisted and the drop-in share a directory, as they do for a user.
+        """Copy installed distributions, since Twisted and the drop-in share a directory in a real installation.
 
-        Only what the requirements lead to comes along, so what is not declared is missing here too.
+        Only declared requirements are copied, so an undeclared one is missing in the environment.
         """
         pending = [Requirement(text) for text in requirements]
         seen: set[tuple[str, frozenset[str]]] = set()
@@ -96,7 +96,7 @@ class Environment:
             pending += needed(distribution.requires or (), extras)
 
     def twisted_files(self) -> dict[str, str]:
-        """The digest of each file of Twisted's, without what Python and twistd write themselves."""
+        """Return the digest of each file of Twisted, without generated files."""
         return {
             str(path.relative_to(self.site)): hashlib.sha256(path.read_bytes()).hexdigest()
             for path in (self.site / "twisted").rglob("*")
@@ -128,7 +128,7 @@ def build_wheel(source: Path, into: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the tree: a build leaves a build/ behind, and the next build packs what is stale in it."""
+    """Return a clean copy of the tree, since a build would package stale files of build/."""
     copy = tmp_path_factory.mktemp("source") / "tree"
     left_out = (".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "build", "dist", "*.egg-info")
     shutil.copytree(ROOT, copy, symlinks=True, ignore=shutil.ignore_patterns(*left_out))
@@ -152,7 +152,7 @@ def sdist(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def environment(wheel: Path, tmp_path: Path) -> Environment:
     made = Environment(tmp_path / "environment")
-    with zipfile.ZipFile(wheel) as archive:  # importlib.metadata would keep it open.
+    with zipfile.ZipFile(wheel) as archive:  # importlib.metadata would keep the file open.
         [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         metadata = email.message_from_bytes(archive.read(name))
     made.copy_dependencies(str(requirement) for requirement in needed(metadata.get_all("Requires-Dist", []), ()))
@@ -197,23 +197,23 @@ def test_installed_wheel_lists_and_loads_its_services(environment: Environment, 
 
 
 @pytest.mark.extended
-def test_without_spark_the_command_says_what_to_install(environment: Environment, wheel: Path) -> None:
+def test_pipeline_command_without_spark_names_the_extra(environment: Environment, wheel: Path) -> None:
     environment.pip("install", "--no-deps", "--no-index", wheel)
     command = environment.python.with_name("fyrehose-pipeline")
     done = subprocess.run([command, "sql", "select 1"], cwd=environment.elsewhere, capture_output=True, text=True)
     assert done.returncode == 3
     assert done.stderr.count("\n") == 1
     assert done.stderr.endswith("pip install 'fyrehose_twisted[spark]'\n")
-    # Spark's own search imports it wherever a Spark is; a Spark that is too old must not fail because of it.
+    # Spark imports the module in every session; a Spark that is too old must not fail because of it.
     run(environment.python, "-c", "import pyspark_fyrehose", cwd=environment.elsewhere)
 
 
 @pytest.mark.extended
-def test_removal_leaves_twisted_as_it_was(environment: Environment, wheel: Path) -> None:
+def test_uninstall_restores_the_files_of_twisted(environment: Environment, wheel: Path) -> None:
     before = environment.twisted_files()
     assert "twisted/__init__.py" in before
     environment.pip("install", "--no-deps", "--no-index", wheel)
-    # Now a dropin.cache names the services; twistd must not believe it after they are gone.
+    # dropin.cache now names the services; twistd must ignore it after their removal.
     assert environment.services() == SERVICES
     environment.pip("uninstall", "--yes", "fyrehose_twisted")
     assert environment.twisted_files() == before
@@ -225,14 +225,14 @@ def test_editable_install_lists_its_services(tmp_path: Path) -> None:
     run(sys.executable, "-c", "from pyspark_fyrehose import DefaultSource", cwd=tmp_path)
 
 
-def test_services_are_listed_once_from_the_checkout() -> None:
-    # twistd puts the current directory on sys.path, and with it the drop-in a second time.
+def test_twistd_lists_each_service_once_in_the_checkout() -> None:
+    # twistd adds the current directory to sys.path, which contains the drop-in a second time.
     listing = run(sys.executable, "-c", TWISTD, "--help", cwd=ROOT)
     assert all(listing.count(f"{service} ") == 1 for service in SERVICES)
 
 
 @pytest.mark.soak
-def test_sdist_installs_with_what_the_registry_has(sdist: Path, tmp_path: Path) -> None:
+def test_sdist_installs_with_dependencies_from_the_registry(sdist: Path, tmp_path: Path) -> None:
     environment = Environment(tmp_path / "environment")
     environment.pip("install", sdist)
     assert environment.services() == SERVICES

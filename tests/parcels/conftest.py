@@ -8,13 +8,13 @@ from parcels.harness import Host, Wires
 
 @pytest.fixture
 def wires() -> Wires:
-    """Return a network without nodes; :meth:`Wires.node` starts one."""
+    """Return an empty network; :meth:`Wires.node` starts a node."""
     return Wires()
 
 
 @pytest.fixture
 def trio(wires: Wires) -> tuple[Host, Host, Host]:
-    """Return three nodes of one cluster that work, the first of which orders."""
+    """Return three working nodes of one cluster; the first leads."""
     wires.node("Ivan", 1, (2, 3), bootstrap=True)
     hosts = wires.hosts
     wires.run(1.2)

@@ -1,4 +1,4 @@
-"""A few nodes joined by hand, on a clock that stands still between two deadlines."""
+"""In-memory network of a few nodes and scripted peers, on a clock that jumps between deadlines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Told = TypeVar("Told")
 
 
 class End:
-    """One end of a connection: of a node, or of a test that plays somebody."""
+    """One end of a connection, owned by a node or by a test."""
 
     def __init__(self, wires: Wires, owner: Host | Actor, peer: Peer) -> None:
         self.wires = wires
@@ -37,41 +37,41 @@ class End:
         self.hung_up = False
 
     def send(self, *messages: Message) -> None:
-        """Send messages, as bytes."""
+        """Send encoded messages."""
         self.send_bytes(b"".join(ParcelCodec(1).encode(message) for message in messages))
 
     def send_bytes(self, data: bytes) -> None:
-        """Send bytes, whatever they are."""
+        """Send raw bytes."""
         if data and self.open:
             self.wires.later(DELAY, lambda: self.other.arrive(data))
 
     def close(self) -> None:
-        """Hang up once what was sent has left."""
+        """Close the connection after sent data has arrived."""
         if self.open:
             self.open = False
             self.wires.later(DELAY, self.other.ended)
 
     def arrive(self, data: bytes) -> None:
-        """Bytes came from the other end."""
+        """Handle bytes from the other end."""
         if self.open:
             self.raw += data
             self.owner.arrived(self, data)
 
     def ended(self) -> None:
-        """The other end hung up."""
+        """Handle the close of the other end."""
         if self.open:
             self.open = False
             self.hung_up = True
             self.owner.ended(self)
 
     def take(self) -> list[Message]:
-        """Return what came since the last call."""
+        """Return messages received since the last call."""
         taken, self.received = self.received, []
         return taken
 
 
 class Actor:
-    """Somebody whom a test plays: by default it takes what comes and says nothing."""
+    """Peer that a test scripts. By default it only records messages."""
 
     def __init__(self, wires: Wires, answer: Callable[[End, Message], None] | None = None) -> None:
         self.wires = wires
@@ -80,7 +80,7 @@ class Actor:
         self.garbage: list[str] = []
 
     def arrived(self, end: End, data: bytes) -> None:
-        """Bytes came."""
+        """Record bytes and answer them."""
         try:
             messages = end.decoder.feed(data)
         except RemoteError as error:
@@ -92,16 +92,16 @@ class Actor:
                 self.answer(end, message)
 
     def ended(self, end: End) -> None:
-        """The other end hung up."""
+        """Handle the close of the other end."""
 
     @property
     def said(self) -> list[Message]:
-        """All that came on connections that were accepted."""
+        """Return all messages received on accepted connections."""
         return [message for end in self.accepted for message in end.received]
 
 
 class Host:
-    """A node, what it told, and its connections."""
+    """A node under test with its events and connections."""
 
     def __init__(self, wires: Wires, node: ClusterNode, address: Address) -> None:
         self.wires = wires
@@ -118,7 +118,7 @@ class Host:
         self.drained: list[Outputs] = []
 
     def arrived(self, end: End, data: bytes) -> None:
-        """Bytes came."""
+        """Pass bytes to the node."""
         if not self.up:
             return
         try:
@@ -132,14 +132,14 @@ class Host:
         self.flush()
 
     def ended(self, end: End) -> None:
-        """The other end hung up."""
+        """Tell the node that a connection closed."""
         self.ends.pop(end.peer.number, None)
         if self.up:
             self.node.disconnected(end.peer, "closed", self.wires.now)
             self.flush()
 
     def flush(self) -> None:
-        """Do what the node wants."""
+        """Carry out the outputs of the node until it has none left."""
         while self.up:
             drained = self.node.drain()
             self.drained.append(drained)
@@ -166,16 +166,16 @@ class Host:
                 end.close()
 
     def of(self, kind: type[Told]) -> list[Told]:
-        """Return what it told of one kind."""
+        """Return the events of one class."""
         return [one for one in self.told if isinstance(one, kind)]
 
     def tell(self, what: str, *arguments: Any) -> None:
-        """Call a command of the node."""
+        """Call a method of the node with the current time and carry out its outputs."""
         getattr(self.node, what)(*arguments, self.wires.now)
         self.flush()
 
     def kill(self) -> None:
-        """End the process: its connections are reset, and nobody listens any more."""
+        """Kill the process: reset its connections and close its listener."""
         self.up = False
         self.wires.listening.pop(self.address, None)
         for end in list(self.ends.values()):
@@ -183,13 +183,13 @@ class Host:
         self.ends.clear()
 
     def read(self) -> list[tuple[int, bytes]]:
-        """Return numbers and events that it still has."""
+        """Return sequence number and data of each event that the node holds."""
         node = self.node
         return [(event.sequence, event.data) for event in node.read(node.oldest, node.sequence, 100_000)]
 
 
 class Wires(SteppedNetwork[Host]):
-    """Carries bytes between nodes, and between nodes and whoever a test plays."""
+    """A network that carries bytes between nodes and scripted peers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ class Wires(SteppedNetwork[Host]):
         self._numbers = count(1)
 
     def address(self, number: int | Address) -> Address:
-        """Return where the node with that number listens."""
+        """Return the listening address of a node number."""
         return (f"10.0.0.{number}", PORT) if isinstance(number, int) else number
 
     def node(
@@ -223,17 +223,17 @@ class Wires(SteppedNetwork[Host]):
         return host
 
     def play(self, number: int | Address, answer: Callable[[End, Message], None] | None = None) -> Actor:
-        """Listen somewhere for a test."""
+        """Start a scripted peer at an address or node number."""
         actor = self.listening[self.address(number)] = Actor(self, answer)
         return actor
 
     def document(self, number: int, reply: Parcel, sequence: int | None = None) -> Actor:
-        """Play a node that speaks only the document: it closes after each parcel."""
+        """Start a reference peer, which closes each connection after one parcel."""
 
         def answer(end: End, message: Message) -> None:
             assert isinstance(message, Parcel)
             if message.type is ParcelType.DSC_REQ:
-                # Like the reference: what comes before the parcel goes first, alone.
+                # The reference writes the head first, in a segment of its own.
                 data = ParcelCodec().encode(reply)
                 end.send_bytes(data[:1])
                 end.send_bytes(data[1:])
@@ -244,7 +244,7 @@ class Wires(SteppedNetwork[Host]):
         return self.play(number, answer)
 
     def call(self, host: Host, source: str = "10.0.0.99") -> End:
-        """Connect to a node."""
+        """Connect a test to a node and return the test's end."""
         actor = Actor(self)
         ours, theirs = self._pair(actor, host, host.address, source)
         host.ends[theirs.peer.number] = theirs
@@ -253,7 +253,7 @@ class Wires(SteppedNetwork[Host]):
         return ours
 
     def dial(self, host: Host, address: Address) -> None:
-        """A node dials."""
+        """Connect a node to an address."""
         if address in self.silent:
             return
 

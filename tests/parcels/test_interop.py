@@ -1,4 +1,4 @@
-"""Nodes of ours among peers that speak only the document, byte for byte."""
+"""Nodes among peers that implement only the source document, compared byte by byte."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def question(about: NodeInfo) -> Parcel:
 
 
 def parcels(data: bytes) -> list[Parcel]:
-    """Take apart what a peer got that knows only the document; it dies of anything else."""
+    """Decode data that a reference peer received; fail on anything that would crash it."""
     decoder = ParcelCodec().decoder()
     found = decoder.feed(data)
     assert decoder.waiting == 0
@@ -51,7 +51,7 @@ def names(host: Any) -> list[str]:
 
 
 def check(*actors: Any) -> None:
-    """See that peers were sent only what they can take: one parcel of the document on each connection."""
+    """Check that reference peers received only one parcel of the document per connection."""
     for actor in actors:
         assert actor.garbage == []
         for end in actor.accepted:
@@ -61,10 +61,7 @@ def check(*actors: Any) -> None:
             assert parcel.data == b""
 
 
-# Who joins us
-
-
-def test_joiners_get_what_the_reference_answers(wires: Wires) -> None:
+def test_joiners_receive_the_replies_of_the_reference(wires: Wires) -> None:
     boris = wires.node("Boris", 0, address=BORIS)
     assert boris.node.mode is Mode.WRK
     for transcript in TRANSCRIPTS:
@@ -78,7 +75,7 @@ def test_joiners_get_what_the_reference_answers(wires: Wires) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 50])
-def test_a_parcel_may_come_in_pieces(wires: Wires, cut: int) -> None:
+def test_fragmented_parcel_is_answered_once_complete(wires: Wires, cut: int) -> None:
     boris = wires.node("Boris", 0, address=BORIS)
     data = bytes.fromhex(TRANSCRIPTS[0]["hex"])
     end = wires.call(boris, "127.0.0.1")
@@ -91,7 +88,7 @@ def test_a_parcel_may_come_in_pieces(wires: Wires, cut: int) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in LIVE if name.startswith("responder:") and "thread" not in name])
-def test_whatever_a_peer_sends_is_answered(wires: Wires, name: str) -> None:
+def test_recorded_request_of_a_reference_peer_is_answered(wires: Wires, name: str) -> None:
     vector = LIVE[name]
     fields = vector["fields"]
     reply = bytes.fromhex(fields.get("reply_hex", ""))
@@ -133,7 +130,7 @@ def test_every_kind_of_parcel_is_answered_and_no_connection_is_closed(wires: Wir
     for parcel, expected in (
         (question(about), DSC_RES),
         (Parcel(False, SEQ_REQ, about.id), SEQ_RES),
-        (Parcel(False, SEQ_RES, about.id), SEQ_RES),  # So the document calls it.
+        (Parcel(False, SEQ_RES, about.id), SEQ_RES),  # The document's name for the request.
         (Parcel(True, SEQ_RES, about.id, 3), PROTO_ERROR),
         (Parcel(True, DSC_RES, about.id, (about,)), PROTO_ERROR),
         (Parcel(True, DSC_RES, about.id, ()), PROTO_ERROR),
@@ -152,7 +149,7 @@ def test_every_kind_of_parcel_is_answered_and_no_connection_is_closed(wires: Wir
             assert got.body == 300
 
 
-def test_many_neighbours_are_listed_in_a_parcel_that_is_valid(wires: Wires) -> None:
+def test_discovery_reply_with_many_neighbours_is_valid(wires: Wires) -> None:
     boris = wires.node("Boris", 2)
     for number in range(10, 18):
         wires.call(boris, f"10.0.0.{number}").send(question(info(f"peer{number}", number)))
@@ -165,7 +162,7 @@ def test_many_neighbours_are_listed_in_a_parcel_that_is_valid(wires: Wires) -> N
         wires.run(0.01)
         (got,) = parcels(bytes(end.raw))
         assert sorted(one.name for one in got.body) == ["Boris", *(f"peer{number}" for number in range(10, 18))]
-        # Who knows only the document reads what its length says, and leaves the rest.
+        # A reference peer reads the declared length and ignores the rest.
         head = bytes(end.raw[1 : 1 + end.raw[0]])
         assert len(end.raw) > len(head) + 1
         size_at = head.index(b"dsize") + 5
@@ -175,7 +172,7 @@ def test_many_neighbours_are_listed_in_a_parcel_that_is_valid(wires: Wires) -> N
         assert (b"\x64ours" in end.raw) is ours
 
 
-def test_one_who_answers_is_in_the_part_that_everybody_reads(wires: Wires) -> None:
+def test_discovery_reply_lists_the_responder_in_its_head(wires: Wires) -> None:
     boris = wires.node("Boris", 2)
     for number in range(10, 18):
         wires.call(boris, f"10.0.0.{number}").send(question(info(f"peer{number}", number)))
@@ -185,7 +182,7 @@ def test_one_who_answers_is_in_the_part_that_everybody_reads(wires: Wires) -> No
     assert b"Boris" in end.raw[: 1 + end.raw[0]]
 
 
-def test_a_name_that_is_longer_than_a_node_may_have_is_answered(wires: Wires) -> None:
+def test_discovery_request_with_an_overlong_name_gets_a_protocol_error(wires: Wires) -> None:
     boris = wires.node("Boris", 2)
     for name in ("ä" * 64, "n" * 140):
         end = wires.call(boris, "10.0.0.1")
@@ -195,7 +192,7 @@ def test_a_name_that_is_longer_than_a_node_may_have_is_answered(wires: Wires) ->
         assert name not in names(boris)
 
 
-def test_names_that_are_as_long_as_they_may_be(wires: Wires) -> None:
+def test_names_of_the_maximum_length_are_accepted(wires: Wires) -> None:
     boris = wires.node("Boris", 2)
     for name in ("ä" * 32, "n" * 64):
         end = wires.call(boris, "10.0.0.1")
@@ -210,7 +207,7 @@ def test_names_that_are_as_long_as_they_may_be(wires: Wires) -> None:
     assert len(got.body) == 3
 
 
-def test_our_own_question_always_fits(wires: Wires) -> None:
+def test_longest_discovery_request_fits_a_parcel(wires: Wires) -> None:
     peer = wires.play(1)
     address = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", 65_535
     wires.node("ä" * 32, 2, (1,), address=address, seed=2)
@@ -219,10 +216,7 @@ def test_our_own_question_always_fits(wires: Wires) -> None:
     assert len(peer.accepted) == 1
 
 
-# Whom we join
-
-
-def test_our_question_is_the_references_but_for_what_we_announce(wires: Wires) -> None:
+def test_discovery_request_differs_from_the_reference_only_by_its_extension(wires: Wires) -> None:
     def reply(end: Any, message: Any) -> None:
         end.send_bytes(bytes.fromhex(TRANSCRIPTS[0]["reply_hex"]))
         end.close()
@@ -236,7 +230,7 @@ def test_our_question_is_the_references_but_for_what_we_announce(wires: Wires) -
     assert parcel.body.ours is not None
     plain = parcel._replace(body=parcel.body._replace(ours=None))
     assert ParcelCodec().encode(plain).hex() == TRANSCRIPTS[0]["hex"]
-    # Byte for byte, there is one key more in a map of five, and the length that comes with it.
+    # The bytes differ by one key in a map of five, and by its length.
     reference = bytes.fromhex(TRANSCRIPTS[0]["hex"])
     at = reference.index(b"\xa4\x62id")
     assert first[1:at] == reference[1:at]
@@ -261,7 +255,7 @@ def joined(wires: Wires, vector: dict[str, Any], keeps_open: bool = False) -> tu
 
 
 @pytest.mark.parametrize("name", [name for name in LIVE if name.startswith("joiner:")])
-def test_whatever_a_peer_answers_is_survived(wires: Wires, name: str) -> None:
+def test_recorded_reply_of_a_reference_peer_is_handled(wires: Wires, name: str) -> None:
     vector = LIVE[name]
     ivan, peer = joined(wires, vector, "kept open" in name)
     check(peer)
@@ -288,7 +282,9 @@ def test_whatever_a_peer_answers_is_survived(wires: Wires, name: str) -> None:
 
 @pytest.mark.parametrize("sequences", [(24, 23), (23, 24), (255,), (0,), (300, 2**40)])
 @pytest.mark.parametrize("found", [True, False])
-def test_a_cluster_begins_where_peers_are(wires: Wires, sequences: tuple[int, ...], found: bool) -> None:
+def test_new_cluster_starts_at_the_highest_sequence_of_its_reference_peers(
+    wires: Wires, sequences: tuple[int, ...], found: bool
+) -> None:
     peers = [
         wires.document(number, answer(f"peer{number}", number), sequence)
         for number, sequence in enumerate(sequences, 2)
@@ -314,7 +310,7 @@ def test_a_cluster_begins_where_peers_are(wires: Wires, sequences: tuple[int, ..
 
 
 @pytest.mark.parametrize("silent", [True, False])
-def test_no_answer_to_the_question_for_the_sequence(wires: Wires, silent: bool) -> None:
+def test_bootstrap_starts_at_0_when_the_sequence_request_is_not_answered(wires: Wires, silent: bool) -> None:
     def reply(end: Any, message: Any) -> None:
         if message.type is DSC_REQ:
             end.send(answer("Boris", 2))
@@ -332,7 +328,7 @@ def test_no_answer_to_the_question_for_the_sequence(wires: Wires, silent: bool) 
     check(peer)
 
 
-def test_a_refusal_of_the_question_for_the_sequence(wires: Wires) -> None:
+def test_bootstrap_succeeds_when_the_sequence_request_is_refused(wires: Wires) -> None:
     def reply(end: Any, message: Any) -> None:
         end.send(answer("Boris", 2) if message.type is DSC_REQ else Parcel(True, PROTO_ERROR, node_id("Boris")))
         end.close()
@@ -343,7 +339,7 @@ def test_a_refusal_of_the_question_for_the_sequence(wires: Wires) -> None:
     assert names(ivan) == ["Boris"]
 
 
-def test_a_cluster_of_ours_goes_before_peers(wires: Wires) -> None:
+def test_existing_cluster_takes_precedence_over_reference_peers(wires: Wires) -> None:
     wires.node("Olga", 4)
     peer = wires.document(2, answer("Boris", 2), 77)
     ivan = wires.node("Ivan", 1, (2, 4), bootstrap=True)
@@ -353,7 +349,7 @@ def test_a_cluster_of_ours_goes_before_peers(wires: Wires) -> None:
     check(peer)
 
 
-def test_peers_stay_neighbours_without_a_vote(wires: Wires) -> None:
+def test_reference_peer_stays_a_neighbour_without_a_vote(wires: Wires) -> None:
     peer = wires.document(2, answer("Boris", 2), 5)
     ivan = wires.node("Ivan", 1, (2,))
     wires.run(60.0)
@@ -370,7 +366,7 @@ def test_peers_stay_neighbours_without_a_vote(wires: Wires) -> None:
     assert ivan.of(NeighbourRemoved) == []
 
 
-def test_peers_of_peers_are_found(wires: Wires) -> None:
+def test_neighbours_of_a_reference_peer_are_discovered(wires: Wires) -> None:
     peers = [wires.document(2, answer("Boris", 2, info("Vera", 3)), 5), wires.document(3, answer("Vera", 3), 9)]
     ivan = wires.node("Ivan", 1, (2,))
     wires.run(5.0)
@@ -378,7 +374,7 @@ def test_peers_of_peers_are_found(wires: Wires) -> None:
     check(*peers)
 
 
-def test_a_peer_that_says_nothing_any_more(wires: Wires) -> None:
+def test_silent_reference_peer_is_removed_after_5_seconds(wires: Wires) -> None:
     peer = wires.document(2, answer("Boris", 2), 5)
     ivan = wires.node("Ivan", 1, (2,))
     wires.run(10.0)
@@ -392,14 +388,14 @@ def test_a_peer_that_says_nothing_any_more(wires: Wires) -> None:
     assert (removed.name, removed.address) == ("Boris", ("10.0.0.2", 7_878))
     assert "silent" in removed.reason
     assert ivan.node.mode is Mode.WRK
-    # It is asked on, and comes back.
+    # It is dialled again, and returns.
     wires.document(2, answer("Boris", 2), 5)
     wires.run(10.0)
     assert names(ivan) == ["Boris"]
     check(peer)
 
 
-def test_a_peer_that_is_gone(wires: Wires) -> None:
+def test_reference_peer_that_refuses_connections_is_removed_and_may_return(wires: Wires) -> None:
     wires.document(2, answer("Boris", 2), 5)
     ivan = wires.node("Ivan", 1, (2,))
     wires.run(10.0)
@@ -413,7 +409,7 @@ def test_a_peer_that_is_gone(wires: Wires) -> None:
     assert names(ivan) == ["Boris"]
 
 
-def test_a_peer_that_calls_is_called(wires: Wires) -> None:
+def test_reference_peer_that_dials_is_dialled_back(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     peer = wires.document(7, answer("Boris", 7), 5)
     end = wires.call(ivan, "10.0.0.7")
@@ -425,7 +421,7 @@ def test_a_peer_that_calls_is_called(wires: Wires) -> None:
     check(peer)
 
 
-def test_a_peer_that_only_calls_stays_as_long_as_it_calls(wires: Wires) -> None:
+def test_reference_peer_that_only_dials_stays_while_it_dials(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     wires.silent.add(wires.address(7))
     for _ in range(5):
@@ -436,7 +432,7 @@ def test_a_peer_that_only_calls_stays_as_long_as_it_calls(wires: Wires) -> None:
     assert names(ivan) == []
 
 
-def test_a_mixed_cluster(wires: Wires) -> None:
+def test_nodes_form_a_cluster_among_reference_peers(wires: Wires) -> None:
     peers = [
         wires.document(4, answer("Olga", 4, info("Petr", 5)), 10),
         wires.document(5, answer("Petr", 5, info("Olga", 4)), 20),
@@ -466,7 +462,7 @@ def test_a_mixed_cluster(wires: Wires) -> None:
         assert b"parcels" not in b"".join(bytes(end.raw) for end in peer.accepted)
 
 
-def test_two_peers_with_one_id(wires: Wires) -> None:
+def test_only_one_of_two_reference_peers_with_the_same_id_is_listed(wires: Wires) -> None:
     vector = LIVE["joiner: two nodes with the same id and different names"]
     ivan, peer = joined(wires, vector)
     assert len(names(ivan)) == 1
@@ -475,7 +471,7 @@ def test_two_peers_with_one_id(wires: Wires) -> None:
     check(peer)
 
 
-def test_a_peer_that_lists_only_others(wires: Wires) -> None:
+def test_reference_peer_missing_from_its_own_list_is_named_by_its_address(wires: Wires) -> None:
     vector = LIVE["joiner: DscRes lists the joiner itself"]
     ivan, peer = joined(wires, vector)
     assert names(ivan) == ["127.0.0.1:7879"]
@@ -485,20 +481,20 @@ def test_a_peer_that_lists_only_others(wires: Wires) -> None:
     check(peer)
 
 
-def test_garbage_from_a_peer_is_no_answer(wires: Wires) -> None:
+def test_malformed_discovery_reply_is_ignored_and_retried_with_backoff(wires: Wires) -> None:
     ivan, peer = joined(wires, LIVE["joiner: garbage reply"])
     wires.run(30.0)
     assert names(ivan) == []
     assert ivan.node.mode is Mode.DSC
-    # It is asked again, but not ever faster.
+    # It is retried with backoff.
     assert 10 <= len(ivan.dialled) <= 25
     check(peer)
 
 
-def test_a_connection_that_opens_late_is_not_just_closed(wires: Wires) -> None:
+def test_connection_that_opens_after_the_dial_timeout_is_used(wires: Wires) -> None:
     wires.silent.add(wires.address(2))
     ivan = wires.node("Ivan", 1, (2,))
-    wires.run(12.1)  # It has given that up by now.
+    wires.run(12.1)  # The node has given up the dial by now.
     peer = Peer(wires.address(2), 1, True)
     ivan.wrote.clear()
     ivan.node.connected(peer, wires.now)

@@ -1,4 +1,4 @@
-"""One connection that carries parcels, without any node."""
+"""Connection that carries parcels, without a node."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Recording(ParcelProtocol):
 
 
 class Owner:
-    """Takes what a link reports."""
+    """Connection owner that records the messages it receives."""
 
     def __init__(self) -> None:
         self.received: list[Any] = []
@@ -63,7 +63,7 @@ def connected() -> tuple[Recording, StringTransport]:
     return protocol, transport
 
 
-def test_a_peer_that_speaks_only_the_document() -> None:
+def test_received_parcels_are_reported_in_order() -> None:
     protocol, transport = connected()
     codec = ParcelCodec()
     assert transport.value() == codec.encode(ASKED)
@@ -74,7 +74,7 @@ def test_a_peer_that_speaks_only_the_document() -> None:
     assert protocol.noted == ["ready", [ANSWERED, ASKED], "closed"]
 
 
-def test_bytes_that_are_no_parcels_end_it_after_what_came_before() -> None:
+def test_malformed_bytes_close_the_connection_after_the_parcels_before_them() -> None:
     protocol, transport = connected()
     protocol.dataReceived(ParcelCodec().encode(ASKED) + b"\x03abc")
     assert protocol.noted[:2] == ["ready", [ASKED]]
@@ -85,7 +85,7 @@ def test_bytes_that_are_no_parcels_end_it_after_what_came_before() -> None:
     assert len(protocol.noted) == 3
 
 
-def test_hanging_up_is_not_told() -> None:
+def test_close_of_the_owner_is_not_reported() -> None:
     protocol, transport = connected()
     protocol.close()
     assert transport.disconnecting
@@ -93,7 +93,7 @@ def test_hanging_up_is_not_told() -> None:
     assert protocol.noted == ["ready"]
 
 
-def test_what_it_does_not_keep_is_the_owners() -> None:
+def test_messages_reach_the_owner_by_default() -> None:
     owner = Owner()
     protocol = Recording()
     protocol.owner, protocol.peer = owner, Peer(("127.0.0.1", 1), 1, False)

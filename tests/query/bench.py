@@ -23,11 +23,11 @@ from fyrehose_twisted.record import Record
 from fyrehose_twisted.web.sse import Frame, FrameReader
 
 START = 1_700_000_000
-"""UTC seconds at which tests begin."""
+"""UTC seconds at which tests start."""
 
 
 class Response(NamedTuple):
-    """An answer."""
+    """HTTP response."""
 
     code: int
     headers: dict[str, str]
@@ -39,17 +39,17 @@ class Response(NamedTuple):
 
     @property
     def numbers(self) -> list[int]:
-        """The sequence numbers of the records in it."""
+        """Return the sequence numbers of its records."""
         return [record["sequence"] for record in self.json]
 
     @property
     def next(self) -> str | None:
-        """Where it goes on."""
+        """Return the path of the next page."""
         return self._link("next")
 
     @property
     def previous(self) -> str | None:
-        """Where it goes on backwards."""
+        """Return the path of the previous page."""
         return self._link("prev")
 
     def _link(self, kind: str) -> str | None:
@@ -59,7 +59,7 @@ class Response(NamedTuple):
 
 
 class Turns(Clock):
-    """A clock on which what is due can be done one turn at a time, as a reactor does."""
+    """Manual clock that runs due calls one turn at a time, like a reactor."""
 
     def turn(self) -> None:
         due = [call for call in self.calls if call.getTime() <= self.seconds()]
@@ -71,7 +71,7 @@ class Turns(Clock):
 
 
 class Wire(StringTransport):
-    """A connection in memory."""
+    """In-memory connection."""
 
     aborted = False
 
@@ -98,7 +98,7 @@ class Client:
         self.channel.dataReceived("\r\n".join([*lines, "", ""]).encode())
 
     def settle(self) -> None:
-        """Let what is under way take its turns."""
+        """Run turns until nothing is due."""
         self.clock.advance(0)
 
     def response(self) -> Response:
@@ -114,7 +114,7 @@ class Client:
 
     @property
     def told(self) -> list[int]:
-        """The sequence numbers of the records on a stream."""
+        """Return the sequence numbers of the records on a stream."""
         return [json.loads(frame.data)["sequence"] for frame in self.frames() if frame.event == "message"]
 
     @property
@@ -124,7 +124,7 @@ class Client:
 
     @property
     def id(self) -> str:
-        """The last id on a stream."""
+        """Return the last id on a stream."""
         return self.frames()[-1].id
 
     def hang_up(self) -> None:
@@ -132,7 +132,7 @@ class Client:
 
 
 class Bench:
-    """A directory with journals, and the site that serves it."""
+    """A directory of journals and the site that serves it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -144,7 +144,7 @@ class Bench:
         self.clients: list[Client] = []
 
     def make(self, config: QueryConfig | None = None, **more: Any) -> QuerySite:
-        """Make the site anew."""
+        """Create a new site."""
         bare = more.pop("bare", lambda stream, payloads: payloads)
         sources = JournalDirectory(self.path, bare, envelope_finder=more.pop("envelopes", lambda stream: None))
         self.site = QuerySite(sources, config or QueryConfig(), self.clock, **more)
@@ -153,7 +153,7 @@ class Bench:
         return self.site
 
     def journal(self, stream: str = "fyrehose://test", config: JournalConfig | None = None) -> Journal:
-        """Return the journal of a stream, which a test may write."""
+        """Return the writable journal of a stream."""
         if stream not in self.journals:
             self.journals[stream] = open_journal(self.path, stream, config=config)
         return self.journals[stream]
@@ -166,7 +166,7 @@ class Bench:
         at: float = START,
         stream: str = "fyrehose://test",
     ) -> None:
-        """Write records, received a microsecond after one another."""
+        """Write records received one microsecond apart."""
         journal = self.journal(stream)
         if first is None:
             bounds = journal.bounds(epoch)
@@ -179,7 +179,7 @@ class Bench:
         self.site.sources.refresh()
 
     def numbers(self, count: int, **more: Any) -> None:
-        """Write records that say ``{"n": 1}`` and so on."""
+        """Write records with the payloads ``{"n": 1}``, ``{"n": 2}``, ..."""
         self.put(*(b'{"n": %d}' % number for number in range(1, count + 1)), **more)
 
     def client(self, **more: Any) -> Client:
@@ -202,7 +202,7 @@ class Bench:
         return client
 
     def advance(self, seconds: float = 0.05) -> None:
-        """Let time go by."""
+        """Advance the clock."""
         steps = max(1, round(seconds / 0.05))
         for _ in range(steps):
             self.clock.advance(0.05)

@@ -16,5 +16,5 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.fixture
 def records() -> str:
-    """The path of the records of the stream that a bench writes by default."""
+    """Return the path of the records of the default stream of a bench."""
     return "/streams/fyrehose-test/records"

@@ -1,4 +1,4 @@
-"""The files of the dashboard, without a browser."""
+"""Static files of the dashboard, checked without a browser."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ TEXTS = {name: PAGE.joinpath(name).read_text() for name in KINDS}
 SCRIPT = "".join(TEXTS[name] for name in SCRIPTS)
 
 
-def test_it_asks_no_other_host() -> None:
+def test_dashboard_files_name_no_other_host() -> None:
     for name, text in TEXTS.items():
         addresses = set(re.findall(r"https?://[^\s\"'<)]+", text))
-        # A namespace, and an example of what an operator types.
+        # A namespace, and the example of an address.
         assert addresses <= {"http://www.w3.org/2000/svg", "http://127.0.0.1:9100/metrics"}, name
 
 
-def test_all_scripts_are_loaded_in_order() -> None:
+def test_dashboard_loads_its_scripts_in_order() -> None:
     assert re.findall(r'<script src="/([a-z.]+)" defer></script>', TEXTS["index.html"]) == list(SCRIPTS)
 
 
-def test_nothing_is_inline() -> None:
+def test_dashboard_has_no_inline_scripts_or_styles() -> None:
     page = TEXTS["index.html"]
     assert re.findall(r"<script(?![^>]* src=)", page) == []
     assert re.findall(r"<style|\sstyle=|\son[a-z]+=", page) == []
 
 
-def test_what_comes_from_elsewhere_is_never_markup() -> None:
+def test_dashboard_scripts_never_insert_markup() -> None:
     found = re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|setHTML", SCRIPT)
     assert found == []
 
 
-def test_all_that_the_script_looks_for_is_there() -> None:
+def test_every_element_used_by_the_dashboard_scripts_exists() -> None:
     ids = set(re.findall(r'id="([a-z-]+)"', TEXTS["index.html"]))
     assert set(re.findall(r'byId\("([a-z-]+)"\)', SCRIPT)) <= ids
 
 
-def test_headings_labels_and_landmarks() -> None:
+def test_dashboard_has_accessible_headings_labels_and_landmarks() -> None:
     page = TEXTS["index.html"]
     assert page.count("<h1>") == 1
     assert not re.search(r"<h[3-6]", page)
@@ -55,7 +55,7 @@ def test_headings_labels_and_landmarks() -> None:
     assert '<html lang="en">' in page
 
 
-def test_metrics_that_it_shows_are_documented() -> None:
+def test_every_metric_on_the_dashboard_is_documented() -> None:
     pages = "".join(page.read_text("utf-8") for page in HOWTO.glob("*.md"))
     kinds = "|".join(re.findall(r'{ id: "([a-z]+)", title:', SCRIPT))
     shown = re.findall(rf'"((?:{kinds})_[a-z_]+)"', SCRIPT)
@@ -78,11 +78,11 @@ def luminance(colour: str) -> float:
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("ground", ["page", "card"])
 @pytest.mark.parametrize("text", ["text", "quiet", "accent", "good", "warn", "bad"])
-def test_contrast(dark: bool, ground: str, text: str) -> None:
+def test_dashboard_colours_have_sufficient_contrast(dark: bool, ground: str, text: str) -> None:
     found = colours(dark)
     one, other = sorted((luminance(found[ground]), luminance(found[text])))
     assert (other + 0.05) / (one + 0.05) >= 4.5, (found[ground], found[text])
 
 
-def test_both_schemes_have_the_same_colours() -> None:
+def test_light_and_dark_scheme_define_the_same_colours() -> None:
     assert colours(False).keys() == colours(True).keys()

@@ -1,4 +1,4 @@
-"""The query service, on a clock that only the test turns."""
+"""Query service on a manual clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from fyrehose_twisted.query.records.journals import JournalDirectory
 from fyrehose_twisted.query.service import QueryService
 
 
-def test_an_exception_does_not_end_the_looks_at_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_does_not_stop_the_refresh_of_the_journal_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reactor = MemoryReactorClock()
     service = QueryService(JournalDirectory(tmp_path, lambda stream, payloads: payloads), "tcp:8480", reactor=reactor)
     look: Callable[[], object] = service.sources.refresh

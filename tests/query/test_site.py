@@ -1,4 +1,4 @@
-"""Who may ask, how much, and what is told of the service itself."""
+"""Access control, limits and metrics of the query site."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def with_token(token: str) -> str:
 
 
 class TestTokens:
-    def test_one_is_needed(self, bench: Bench, records: str) -> None:
+    def test_query_requests_without_a_token_are_unauthorized(self, bench: Bench, records: str) -> None:
         bench.make(tokens=TOKENS)
         bench.numbers(1)
         for path in ("/streams", "/streams/fyrehose-test", records, "/overview", "/metrics", "/nothing"):
@@ -35,23 +35,23 @@ class TestTokens:
         for token in "ab":
             assert bench.ask(records, authorization=with_token(token)).code == 200
 
-    def test_what_is_open(self, bench: Bench) -> None:
+    def test_health_and_description_require_no_token(self, bench: Bench) -> None:
         bench.make(tokens=TOKENS)
         for path in ("/health", "/openapi.json"):
             assert bench.ask(path).code == 200
         assert bench.ask("/openapi.json").json["security"] == [{"token": []}]
 
-    def test_limits_are_those_of_a_token(self, bench: Bench) -> None:
+    def test_request_rate_is_limited_per_token(self, bench: Bench) -> None:
         bench.make(QueryConfig(burst_per_client=2, requests_per_client=1), tokens=TOKENS)
         assert [bench.ask("/streams", authorization=with_token("a")).code for _ in range(3)] == [200, 200, 429]
         assert bench.ask("/streams", authorization=with_token("b")).code == 200
-        # Who has no token has a budget, too, by address; and nobody else's is touched.
+        # A request without a token has a budget by address; other clients keep theirs.
         assert [bench.ask("/health").code for _ in range(3)] == [200, 200, 429]
         bench.clock.advance(1)
         assert bench.ask("/streams", authorization=with_token("a")).code == 200
 
 
-def test_a_client_may_not_ask_too_often(bench: Bench) -> None:
+def test_request_rate_of_a_client_is_limited(bench: Bench) -> None:
     bench.make(QueryConfig(burst_per_client=3, requests_per_client=0.5))
     assert [bench.ask("/streams").code for _ in range(4)] == [200, 200, 200, 429]
     answer = bench.ask("/streams")
@@ -63,7 +63,7 @@ def test_a_client_may_not_ask_too_often(bench: Bench) -> None:
     assert bench.ask("/metrics").body.count(b'fyrehose_query_limited_total{what="requests"} 2.0') == 1
 
 
-def test_pages_of_other_sites(bench: Bench) -> None:
+def test_only_the_allowed_origin_may_read(bench: Bench) -> None:
     bench.make(QueryConfig(allowed_origin="https://good.example"))
     assert bench.ask("/streams", origin="https://bad.example").code == 403
     answer = bench.ask("/streams", origin="https://good.example")
@@ -72,13 +72,13 @@ def test_pages_of_other_sites(bench: Bench) -> None:
     assert (answer.code, answer.headers["access-control-allow-methods"]) == (204, "GET, HEAD")
 
 
-def test_cors_is_off_unless_it_is_asked_for(bench: Bench) -> None:
+def test_cors_is_disabled_by_default(bench: Bench) -> None:
     answer = bench.ask("/streams")
     assert not [name for name in answer.headers if name.startswith("access-control")]
     assert bench.ask("/streams", "OPTIONS").code == 405
 
 
-def test_health(bench: Bench) -> None:
+def test_health_reports_unreadable_journals(bench: Bench) -> None:
     bench.numbers(1)
     assert bench.ask("/health").json == {"streams": 1, "problems": 0}
     (bench.path / "fyrehose-bad").mkdir()
@@ -91,7 +91,7 @@ def test_health(bench: Bench) -> None:
     assert bench.ask("/overview").json["streams"][1]["problem"]
 
 
-def test_journals_appear_and_disappear(bench: Bench) -> None:
+def test_created_and_removed_journals_are_detected(bench: Bench) -> None:
     assert bench.ask("/streams").json == []
     bench.numbers(2, stream="parcels://p")
     assert [one["stream"] for one in bench.ask("/streams").json] == ["parcels://p"]
@@ -102,7 +102,7 @@ def test_journals_appear_and_disappear(bench: Bench) -> None:
     assert bench.ask("/streams").json == []
 
 
-def test_metrics(bench: Bench, records: str) -> None:
+def test_metrics_of_the_query_service_are_exported(bench: Bench, records: str) -> None:
     bench.numbers(2)
     bench.ask(records)
     bench.follow(records)
@@ -118,7 +118,7 @@ def test_metrics(bench: Bench, records: str) -> None:
         assert line in text, line
 
 
-def test_all_that_is_described_is_there(bench: Bench) -> None:
+def test_every_path_of_the_openapi_description_exists(bench: Bench) -> None:
     described = bench.ask("/openapi.json").json
     for path, methods in described["paths"].items():
         assert set(methods) == {"get", "head"}
@@ -129,7 +129,7 @@ def test_all_that_is_described_is_there(bench: Bench) -> None:
 
 
 class TestWatching:
-    def test_what_is_watched(self) -> None:
+    def test_watch_option_is_parsed_as_name_and_url(self) -> None:
         assert parse_scrape_target("b=http://h:1/metrics") == ScrapeTarget("b", "http://h:1/metrics")
 
     @pytest.mark.parametrize(
@@ -146,11 +146,11 @@ class TestWatching:
             "b=file:///etc",
         ],
     )
-    def test_what_cannot_be(self, text: str) -> None:
+    def test_invalid_watch_option_is_refused(self, text: str) -> None:
         with pytest.raises(ConfigurationError):
             parse_scrape_target(text)
 
-    def test_metrics(self) -> None:
+    def test_metrics_page_of_a_target_is_parsed(self) -> None:
         page = b"""# HELP fyrehose_x_things Things
 # TYPE fyrehose_x_things counter
 fyrehose_x_things_total{a="1"} 2.0
@@ -163,17 +163,17 @@ fyrehose_x_odd NaN
         assert parse_metrics(page) == {"fyrehose_x_things_total": [({"a": "1"}, 2.0), ({"a": "2"}, 3.0)]}
 
     @pytest.mark.parametrize("page", [b"\xff", b"fyrehose_a{ 1", b"fyrehose_a x\n", b"<html>", b"fyrehose_a\n"])
-    def test_what_is_none(self, page: bytes) -> None:
+    def test_malformed_metrics_page_is_refused(self, page: bytes) -> None:
         with pytest.raises(MalformedMetrics):
             parse_metrics(page)
 
-    def test_there_is_a_limit(self) -> None:
+    def test_metrics_page_with_too_many_samples_is_refused(self) -> None:
         page = "# TYPE fyrehose_a gauge\n" + "".join(f'fyrehose_a{{b="{n}"}} 1\n' for n in range(4_097))
         with pytest.raises(MalformedMetrics, match="more than 4,096"):
             parse_metrics(page.encode())
 
 
-def test_the_page_asks_nobody_else(bench: Bench) -> None:
+def test_dashboard_policy_allows_no_other_origin(bench: Bench) -> None:
     answer = bench.ask("/")
     assert answer.code == 200
     policy = answer.headers["content-security-policy"]
@@ -224,11 +224,11 @@ def test_journal_recovers_from_a_read_error(bench: Bench, records: str, monkeypa
     assert bench.ask("/health").code == 200
 
 
-def test_many_journals_are_looked_at_once_a_second(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_journals_are_refreshed_at_most_once_a_second(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
     monkeypatch.setattr(
         journals, "MANY_JOURNALS", 10
-    )  # Each is open, and a process may have no more than 256 open files.
+    )  # Each journal is open, and a process may have no more than 256 open files.
     monkeypatch.setattr(journals, "monotonic", lambda: now)
     for number in range(journals.MANY_JOURNALS + 1):
         bench.numbers(1, stream=f"fyrehose://{number:03}")
@@ -240,13 +240,13 @@ def test_many_journals_are_looked_at_once_a_second(bench: Bench, monkeypatch: py
     assert records("/streams") == records("/overview") == journals.MANY_JOURNALS + 1
     bench.numbers(5, first=2, stream="fyrehose://007")
     assert records("/streams") == records("/overview") == journals.MANY_JOURNALS + 1
-    # One alone is as it is now.
+    # A single journal is refreshed at once.
     assert bench.ask("/streams/fyrehose-007").json["records"] == 6
     now += journals.LOOK_INTERVAL
     assert records("/overview") == records("/streams") == journals.MANY_JOURNALS + 6
 
 
-def test_of_many_journals_each_look_of_the_service_is_new(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_periodic_refresh_of_many_journals_is_never_skipped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     now, look = 1_000.0, journals.JournalDirectory.refresh
     monkeypatch.setattr(journals, "MANY_JOURNALS", 10)
     monkeypatch.setattr(journals, "monotonic", lambda: now)

@@ -1,4 +1,4 @@
-"""Streams over WebSockets."""
+"""Record streams over WebSockets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fyrehose_twisted.query.config import QueryConfig
 
 
 class Socket:
-    """A client."""
+    """WebSocket client."""
 
     def __init__(self, bench: Bench, path: str) -> None:
         self.client = bench.client()
@@ -105,7 +105,7 @@ def test_invalid_handshake_is_rejected(bench: Bench, records: str, left_out: str
     assert bench.site.clients._streams == {}
 
 
-def test_pings_are_answered_as_far_as_they_are_read(bench: Bench, records: str) -> None:
+def test_pings_are_answered_only_while_the_client_reads(bench: Bench, records: str) -> None:
     bench.numbers(1)
     client = Socket(bench, records)
     client.send(Ping(b"one")).look()
@@ -133,7 +133,7 @@ def test_garbage_ends_the_websocket(bench: Bench, records: str) -> None:
     assert client.client.wire.disconnecting
 
 
-def test_closing_handshake(bench: Bench, records: str) -> None:
+def test_websocket_closes_with_a_handshake_from_either_end(bench: Bench, records: str) -> None:
     bench.numbers(1)
     ours, theirs = Socket(bench, records), Socket(bench, records)
     theirs.send(CloseConnection(1000)).look()

@@ -1,4 +1,4 @@
-"""A client of a control port, connected in memory."""
+"""In-memory client of a control port."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fyrehose_twisted.net.control.server import ControlFactory
 
 
 class AbortableTransport(StringTransport):
-    """A string transport that can be aborted as a TCP connection can."""
+    """String transport that supports abortConnection, like TCP."""
 
     aborted = False
 
@@ -23,9 +23,9 @@ class AbortableTransport(StringTransport):
 
 
 class ControlClient:
-    """One client of a control port.
+    """Client of a control port.
 
-    :ivar control: the protocol that serves it.
+    :ivar control: server protocol of the connection.
     """
 
     def __init__(self, factory: ControlFactory) -> None:

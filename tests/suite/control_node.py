@@ -1,4 +1,4 @@
-"""A node as commands see it: a control port that a test answers."""
+"""Scripted control port of a node, for tests of commands."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def play() -> Iterator[PlayNode]:
 
 
 def run_command(*arguments: str, data: bytes = b"", cwd: Path | None = None) -> tuple[int, str, str]:
-    """Run ``fyrehose``; return its exit status, output and errors."""
+    """Run ``fyrehose``; return its exit status, standard output and standard error."""
     program = f"from fyrehose_twisted.cli.main import main\nmain({list(arguments)!r})"
     ran = subprocess.run(
         [sys.executable, "-c", program], input=data, capture_output=True, timeout=60, check=False, cwd=cwd

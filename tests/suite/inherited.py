@@ -1,4 +1,4 @@
-"""A known state for everything that a process inherits from its parent."""
+"""Normalization of everything that a process inherits from its parent."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 KEPT = (
     "CI",
-    "COVERAGE_",  # of a run that measures coverage in subprocesses
+    "COVERAGE_",  # for runs that measure coverage in subprocesses
     "HOME",
     "JAVA_HOME",
-    "LD_LIBRARY_PATH",  # of interpreters that are built with --enable-shared
+    "LD_LIBRARY_PATH",  # for interpreters built with --enable-shared
     "PATH",
     "PIP_",
     "PYTEST_",
@@ -22,15 +22,15 @@ KEPT = (
     "TMPDIR",
     "USER",
 )
-"""Environment variables that stay; a name that ends in an underscore stands for all that begin with it."""
+"""Environment variables that are kept; a name with a trailing underscore is a prefix."""
 
 FIXED = {"LANG": "C.UTF-8", "TZ": "UTC"}
 OPEN_FILES = 4_096
-"""Soft limit of open files, which a laptop, a server and a container set to anything from 256 to a billion."""
+"""Soft limit of open files, whose default is between 256 and a billion depending on the system."""
 
 
 def environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a test run: what it needs of an inherited one, and nothing that could decide a test."""
+    """Return the environment of a test run: required variables only, none that could change a result."""
     kept = {name: value for name, value in inherited.items() if _is_kept(name)}
     return kept | FIXED
 
@@ -49,7 +49,7 @@ def normalize() -> None:
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
-    # As Python leaves them where nothing was ignored.
+    # Python's default where no signal was ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_IGN)

@@ -25,13 +25,13 @@ from twisted.internet.task import deferLater
 from twisted.logger import LogEvent, globalLogPublisher
 
 PATIENCE = 20.0
-"""Seconds in which what a test has ended may really end: threads, processes that lost their parent, closed sockets."""
+"""Seconds for the end of resources whose test has ended: threads, orphaned processes, closed sockets."""
 
 SESSION = "FYREHOSE_TEST_SESSION"
-"""Environment variable by which a process that lost its parent is known as one of this session."""
+"""Environment variable that marks the processes of this session, including orphans."""
 
 SPARK = "spark"
-"""Fixture whose connections and threads py4j makes when they are needed, and keeps for the next test."""
+"""Fixture whose connections and threads py4j creates on demand and keeps for the next test."""
 
 LASTING = ("PoolThread-twisted.internet.reactor-", "tqdm_monitor")
 """Name prefixes of threads that a library keeps for the life of the process."""
@@ -40,26 +40,26 @@ LASTING = ("PoolThread-twisted.internet.reactor-", "tqdm_monitor")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGALRM, signal.SIGUSR1)
 
 Left = tuple[str, ...]
-"""A resource that exists: its kind and its identity."""
+"""A resource: kind and identity."""
 
 
 def descriptors() -> set[Left]:
-    """Return what is open in this process: each descriptor with what it refers to."""
+    """Return the open descriptors of this process, each with its target."""
     found = set()
     for number in os.listdir("/proc/self/fd"):
-        with suppress(OSError):  # The descriptor by which the directory is read is closed again.
+        with suppress(OSError):  # The descriptor of the listing itself is closed again.
             found.add(("descriptor", number, os.readlink(f"/proc/self/fd/{number}")))
     return found
 
 
 def threads() -> set[Left]:
-    """Return the threads of this process, without those that libraries keep."""
+    """Return the threads of this process, without those kept by libraries."""
     found = (one for one in threading.enumerate() if not one.name.startswith(LASTING))
     return {("thread", str(one.ident), one.name) for one in found}
 
 
 def children() -> set[Left]:
-    """Return the children of this process, dead ones that nobody waited for among them."""
+    """Return the children of this process, including zombies."""
     found = set()
     for task in os.listdir("/proc/self/task"):
         with suppress(OSError):
@@ -68,7 +68,7 @@ def children() -> set[Left]:
 
 
 def orphans(session: str) -> set[Left]:
-    """Return the processes that the tests of a session started, through others too."""
+    """Return the processes started by the tests of a session, directly or indirectly."""
     found, mark = set(), f"{SESSION}={session}".encode()
     for pid in filter(str.isdecimal, os.listdir("/proc")):
         with suppress(OSError):
@@ -81,7 +81,7 @@ def descends(process: Left, ancestors: set[Left]) -> bool:
     """Return whether a process descends from one of ``ancestors``."""
     _, pid = process
     while pid != "0":
-        # The name of the program is in brackets, and may have any character.
+        # The program name is in parentheses and may contain any character.
         fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
         if not fields:
             return False
@@ -91,7 +91,7 @@ def descends(process: Left, ancestors: set[Left]) -> bool:
 
 
 def described(left: set[Left]) -> str:
-    """Return a line for each of what is left."""
+    """Return a line for each leaked resource."""
     lines = []
     for kind, *rest in sorted(left):
         lines.append(f"\n  {kind} {': '.join(rest)}")
@@ -109,7 +109,7 @@ def _read(path: str) -> str:
 
 
 def signals() -> set[Left]:
-    """Return the handlers of signals, and the descriptor by which the reactor hears of them."""
+    """Return the signal handlers and the wakeup descriptor of the reactor."""
     wakeup = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(wakeup)
     return {("signal", str(int(one)), repr(signal.getsignal(one))) for one in SIGNALS} | {
@@ -118,12 +118,12 @@ def signals() -> set[Left]:
 
 
 def resources() -> set[Left]:
-    """Return all that a test could leave behind in this process."""
+    """Return all resources that a test could leak."""
     return descriptors() | threads() | children() | signals()
 
 
 def turn() -> None:
-    """Let the reactor do what it has to do."""
+    """Run one turn of the reactor."""
     from twisted.internet import reactor
 
     clock: Any = reactor
@@ -131,18 +131,18 @@ def turn() -> None:
 
 
 def after_a_while(look: Callable[[], set[Left]]) -> set[Left]:
-    """Return what is still there when all that is about to end has had time to, and what was never closed."""
+    """Return resources that outlast the grace time, and objects that were never closed."""
     left = look()
     unclosed = collected() if left else set()
     until = monotonic() + PATIENCE
     while left and monotonic() < until:
-        turn()  # Connections that were closed end in the reactor.
+        turn()  # Closed connections end in the reactor.
         left = look()
     return left | unclosed
 
 
 def collected() -> set[Left]:
-    """Collect garbage, and return what it closed that nothing had closed: each object's ResourceWarning."""
+    """Collect garbage; return the ResourceWarning of each object that was never closed."""
     told: list[str] = []
     former, sys.unraisablehook = sys.unraisablehook, lambda error: told.append(str(error.exc_value))
     try:
@@ -153,8 +153,7 @@ def collected() -> set[Left]:
 
 
 def closed_bars() -> set[Left]:
-    """Close the progress bars that are still open, and return what each was for: below them the next bar would begin a
-    line further down."""
+    """Close open progress bars and return their descriptions. An open bar would shift the next one down."""
     found = list(tqdm._instances)
     for bar in found:
         bar.close()
@@ -162,7 +161,7 @@ def closed_bars() -> set[Left]:
 
 
 class Leaks:
-    """Resources that may exist, and the checks after each test, after each module and at the end."""
+    """Known resources, and the checks after each test, after each module and at the end."""
 
     def __init__(self) -> None:
         self.session = f"{os.getpid()}.{monotonic()}"
@@ -174,28 +173,29 @@ class Leaks:
         self._unhandled: set[Left] = set()
 
     def _hear(self, event: LogEvent) -> None:
-        """Note a failure that a Deferred took to its grave."""
+        """Record a failure of a garbage-collected Deferred."""
         if event.get("log_namespace") == DebugInfo.__module__ and "log_failure" in event:
             self._unhandled.add(("unhandled", "error in a Deferred", event["log_failure"].getErrorMessage()))
 
     def pytest_runtestloop(self) -> None:
-        """Open what libraries open once in a process: pipes of the reactor, a descriptor that it reserves, and the
-        process by which multiprocessing keeps account of its resources."""
+        """Create resources that libraries keep per process: pipes and a reserved descriptor of the reactor, and the
+        resource tracker process of multiprocessing.
+        """
         from twisted.internet import tcp
 
         turn()
         tcp._reservedFD.reserve()
         resource_tracker.ensure_running()
-        # The reactor took the signals. It would only stop, and all tests after that would fail.
+        # The reactor took the signals: it would stop, and all later tests would fail.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._kept |= children() | signals()
         globalLogPublisher.addObserver(self._hear)
-        gc.freeze()  # Modules: the garbage of a test is then found in a fraction of a millisecond.
+        gc.freeze()  # Speeds up the collection of a test's garbage.
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
-        """Let a fixture of a module or of the session open what it needs for longer than one test."""
+        """Let fixtures of a module or of the session keep resources beyond one test."""
         before = resources() if fixturedef.scope != "function" else None
         try:
             return (yield)
@@ -205,7 +205,7 @@ class Leaks:
                 self._kept |= self._opened[fixturedef]
 
     def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
-        """See that a fixture of a module or of the session has closed what it opened."""
+        """Check that a fixture of a module or of the session closed its resources."""
         opened = self._opened.pop(fixturedef, set())
         if left := after_a_while(lambda: resources() & opened):
             self._by_fixtures.append(f"the fixture {fixturedef.argname} leaves behind:{described(left)}")
@@ -213,28 +213,28 @@ class Leaks:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self) -> Iterator[None]:
-        """Note what there is before a test."""
+        """Record the resources before a test."""
         self._before = resources()
         return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-        """Fail the test if there is more after it, when all of its fixtures are torn down."""
+        """Fail the test if it leaves resources behind after the teardown of its fixtures."""
         yield
         if SPARK in getattr(item, "fixturenames", ()):
             self._kept |= {one for one in resources() - self._before if one[0] in ("descriptor", "thread")}
         problems = []
-        bars = closed_bars()  # Those in garbage would close when it is collected, and nobody would know.
+        bars = closed_bars()  # Resources in garbage would be closed unnoticed at its collection.
         garbage = bars | collected() | self._unhandled
         self._unhandled.clear()
         if left := garbage | after_a_while(lambda: resources() - self._before - self._kept):
-            self._kept |= left  # Blame one test only.
+            self._kept |= left  # Report a leak for one test only.
             problems.append(f"the test leaves behind:{described(left)}")
         if nextitem is None or nextitem.path != item.path:
             found = after_a_while(self._orphans)
             self._kept |= found
             problems += [f"a test of this module leaves behind:{described(found)}"] if found else []
-            gc.freeze()  # What lasts does not have to be looked at again and again.
+            gc.freeze()  # Resources that remain are not checked again.
         problems += self._by_fixtures
         self._by_fixtures = []
         if problems:
@@ -246,6 +246,6 @@ class Leaks:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch every test."""
+    """Register the plugin."""
     if os.path.isdir("/proc/self/fd"):
         config.pluginmanager.register(Leaks(), "leaks")

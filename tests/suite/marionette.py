@@ -1,4 +1,4 @@
-"""Firefox with one page, over its Marionette protocol: a length, a colon and JSON in each direction."""
+"""Firefox with one page, over the Marionette protocol: JSON messages prefixed with length and colon."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ PREFERENCES = {
     "toolkit.telemetry.enabled": False,
     "ui.prefersReducedMotion": 1,
 }
-"""Firefox chooses the port, and connects to nothing by itself."""
+"""Let Firefox choose the port and make no connections of its own."""
 
 
 def promise_of(condition: str, seconds: float) -> str:
-    """Return a script whose promise says whether ``condition`` has come to hold on the page within ``seconds``."""
+    """Return a script whose promise tells whether ``condition`` held on the page within ``seconds``."""
     return f"""new Promise((done) => {{
         const end = performance.now() + {seconds * 1_000};
         const look = () => {{
@@ -45,11 +45,11 @@ def promise_of(condition: str, seconds: float) -> str:
 
 
 class Firefox:
-    """A headless Firefox.
+    """Headless Firefox.
 
-    :param path: the program.
-    :param profile: an empty directory.
-    :param pictures: where pictures of the page are kept.
+    :param path: executable.
+    :param profile: empty directory.
+    :param pictures: directory of screenshots.
     """
 
     def __init__(self, path: Path, profile: Path, pictures: Path) -> None:
@@ -94,7 +94,7 @@ class Firefox:
         return json.loads(self._file.read(int(length[:-1])))
 
     def call(self, command: str, **parameters: Any) -> Any:
-        """Send a command, and return its result."""
+        """Send a command and return its result."""
         self._number += 1
         data = json.dumps([0, self._number, command, parameters]).encode()
         assert self._socket is not None
@@ -104,7 +104,7 @@ class Firefox:
         return result
 
     def run(self, script: str) -> Any:
-        """Return the value of an expression, awaited if it is a promise."""
+        """Return the value of an expression; a promise is awaited."""
         whole = f"return (async () => ({script}))();"
         return self.call("WebDriver:ExecuteScript", script=whole, args=[], sandbox=None, newSandbox=False)["value"]
 
@@ -114,23 +114,23 @@ class Firefox:
         assert any(self.run(script) for _ in range(6)), f"never: {condition}\n{self.run('document.body.innerText')}"
 
     def go(self, url: str) -> None:
-        """Open a page, and wait until it has loaded."""
+        """Open a page and wait until it has loaded."""
         self.call("WebDriver:Navigate", url=url)
 
     def size(self, width: int, height: int) -> None:
-        """Give the page a size, and wait until it has it."""
+        """Resize the page and wait for the new size."""
         frame = self.run("[outerWidth - innerWidth, outerHeight - innerHeight]")
         self.call("WebDriver:SetWindowRect", width=width + frame[0], height=height + frame[1])
         self.until(f"innerWidth === {width}")
 
     def keep(self, name: str) -> None:
-        """Keep a picture of the page."""
+        """Save a screenshot of the page."""
         self._pictures.mkdir(parents=True, exist_ok=True)
         picture = self.call("WebDriver:TakeScreenshot", full=True)["value"]
         (self._pictures / f"{name}.png").write_bytes(b64decode(picture))
 
     def close(self) -> None:
-        """End it with all of its processes."""
+        """Terminate Firefox with all of its processes."""
         if self._socket is not None:
             with suppress(AssertionError, OSError, ValueError):
                 self.call("Marionette:Quit", flags=["eForceQuit"])

@@ -1,4 +1,4 @@
-"""Bugs that are planted to see that the simulator finds them: a checker that never fails is worth nothing."""
+"""Planted bugs that the simulator must find."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from fyrehose_twisted.sim.invariants import InvariantViolated
 from fyrehose_twisted.sim.scenario import Scenario
 
 SEEDS = 500
-"""Seeds among which one has to show each bug."""
+"""Seeds of which at least one must reveal each bug."""
 
 Patch = pytest.MonkeyPatch
 
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug, and what has to notice it.
+    """A bug and the invariants that must detect it.
 
-    :ivar plant: puts the bug into the code under test.
-    :ivar invariants: names, one of which has to be the first to break.
-    :ivar seed: a seed of the scenario that shows the bug, one of the fastest.
-    :ivar message: text that the violation has to contain.
+    :ivar plant: function that puts the bug into the code under test.
+    :ivar invariants: names, one of which must be the first violated.
+    :ivar seed: a fast seed of the scenario that reveals the bug.
+    :ivar message: text that the violation must contain.
     """
 
     plant: Callable[[Patch], None]
@@ -34,24 +34,24 @@ class Bug:
     message: str = ""
 
     def run(self, seed: int) -> InvariantViolated | None:
-        """Run the scenario, in which the bug is planted; return the violation, which has to be the bug's."""
+        """Run the scenario with the bug; return the violation, which must be the expected one."""
         found = self.scenario(seed).run().violation
         if found is not None:
             what = f"{self.plant.__name__}, {self.scenario.__name__} with seed {seed}: {found}"
             assert found.invariant in self.invariants, f"expected one of {self.invariants} of {what}"
             assert self.message in found.description, f"expected {self.message!r} of {what}"
-            # A function of ours that is called wrongly raises too, and shows nothing.
+            # A wrong call of a patched function raises too, and reveals nothing.
             assert f"{self.plant.__name__}.<locals>" not in found.description, f"no longer fits the code: {what}"
         return found
 
 
 def each(bugs: Sequence[Bug]) -> pytest.MarkDecorator:
-    """Return a decorator that runs a test once for each of ``bugs``."""
+    """Return a decorator that runs a test once per bug."""
     return pytest.mark.parametrize("bug", bugs, ids=[bug.plant.__name__ for bug in bugs])
 
 
 def check_seed(bug: Bug, patch: Patch) -> None:
-    """Fail unless the recorded seed shows the bug."""
+    """Fail unless the recorded seed reveals the bug."""
     bug.plant(patch)
     if bug.run(bug.seed) is None:
         file, name = os.environ["PYTEST_CURRENT_TEST"].partition("::")[0], bug.plant.__name__
@@ -64,7 +64,7 @@ def check_seed(bug: Bug, patch: Patch) -> None:
 
 
 def search(bug: Bug, patch: Patch) -> None:
-    """Print the first seed that shows the bug; fail if none of many does."""
+    """Print the first seed that reveals the bug; fail if none does."""
     bug.plant(patch)
     for seed in range(SEEDS):
         found = bug.run(seed)

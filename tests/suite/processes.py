@@ -1,4 +1,4 @@
-"""What the kernel tells about a process, and what it does not."""
+"""Environment variables of processes, as the kernel shows them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from pathlib import Path
 from time import monotonic
 
 PATIENCE = 1.0
-"""Seconds in which a process that has begun to execute a program has its arguments and its environment."""
+"""Seconds within which a process that executes a program has its arguments and its environment."""
 
 
 def environment(pid: int | str) -> list[bytes]:
-    """Return the variables with which the program of a process began.
+    """Return the initial environment of the program of a process.
 
-    While a process executes another program, the kernel shows neither arguments nor variables of it. Who looks for a
-    mark would overlook it then.
+    While a process executes another program, the kernel shows neither its arguments nor its variables, so a search for
+    a marked process would miss it.
 
-    :raises OSError: if there is no such process, or it is none of ours.
+    :raises OSError: if the process does not exist or belongs to another user.
     """
     process = Path("/proc", str(pid))
     until = monotonic() + PATIENCE
@@ -25,10 +25,10 @@ def environment(pid: int | str) -> list[bytes]:
 
 
 def _has_variables(process: Path) -> bool:
-    """Return whether there are variables, or will be once the program that is being executed is in place.
+    """Return whether the process has variables, or will have them once execve completes.
 
-    The fields of one look belong together, those of two files may be of two programs. Where the code begins is set
-    last, after the bounds of the variables. Zombies and threads of the kernel have no memory. See proc_pid_stat(5).
+    The fields of one read are consistent; those of two files may be of two programs. The start of the code is set last,
+    after the bounds of the variables. Zombies and kernel threads have no memory. See proc_pid_stat(5).
     """
     fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
     memory, code, first, end = (int(fields[number - 3]) for number in (23, 26, 50, 51))

@@ -1,7 +1,7 @@
-"""Hypothesis profiles: how many examples a property test has.
+"""Hypothesis profiles, which set the number of examples of a property test.
 
 ``dev`` is the default; ``--hypothesis-profile=ci`` has ten times as many examples. Both draw the same examples in every
-run, so nothing fails by luck. ``--hypothesis-profile=soak`` draws new ones.
+run, so that results are reproducible. ``--hypothesis-profile=soak`` draws new ones.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
-# Times tell more of the machine than of the test.
+# Durations depend on the machine more than on the test.
 UNTIMED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 FEW = 20
 
 
 def soak_examples(seconds: float) -> int:
-    """Return how many examples a soak has time for: one of each property test takes about a second."""
+    """Return the number of examples for a soak; one of each property test takes about a second."""
     return max(FEW, round(seconds))
 
 

@@ -1,4 +1,4 @@
-"""A pytest plugin that writes down how the tests ended and how long each took."""
+"""Pytest plugin that records the outcome and the duration of each test."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 class Report:
     """Outcomes and durations of the tests of a run.
 
-    :ivar outcomes: how many tests passed, failed, were skipped, and were left out by the markers (``deselected``).
-    :ivar skipped: how many tests were skipped, by reason.
+    :ivar outcomes: number of tests that passed, failed, were skipped or were deselected by markers.
+    :ivar skipped: number of skipped tests by reason.
     :ivar seconds: duration of each test with its setup and teardown.
     """
 
@@ -26,7 +26,7 @@ class Report:
 
     @classmethod
     def read(cls, path: Path) -> Report:
-        """Return the report in a file; an empty one if the run was cut short before it was written."""
+        """Return the report in a file; an empty one if the run ended before it was written."""
         if not path.exists():
             return cls()
         found = json.loads(path.read_text())
@@ -37,18 +37,18 @@ class Report:
 
 
 class Reporter:
-    """Fills a report, and writes it at the end."""
+    """Plugin that collects a report and writes it at the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.report = Report()
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """Count what the markers leave out."""
+        """Count deselected tests."""
         self.report.outcomes["deselected"] += len(items)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add up what a test took, and count how it ended; a teardown that fails counts beside its test."""
+        """Record duration and outcome of a test; a failing teardown counts in addition."""
         self.report.seconds[report.nodeid] += report.duration
         if report.when == "call" or not report.passed:
             self.report.outcomes[report.outcome] += 1
@@ -75,7 +75,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Write a report if one is asked for."""
+    """Register the plugin if a report is requested."""
     path = config.getoption("--report")
     if path is not None:
         config.pluginmanager.register(Reporter(path), "reporter")

@@ -1,4 +1,4 @@
-"""Run the checks of the code beside the tests, which are split over the cores: ``make test`` and ``make test-all``."""
+"""Runner of ``make test`` and ``make test-all``: tests split over the cores, and the other checks of the code."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 SLOWEST = 10
 MOST_CORES = 8
-"""The split leaves more processes little to do."""
+"""Maximum number of processes; more would have little to do."""
 
 CHECKS = {
     "style": ([sys.executable, "-m", "ruff", "check"], [sys.executable, "-m", "ruff", "format", "--check"]),
     "imports": ([str(BIN / "lint-imports"), "--no-logo"],),
     "types": ([sys.executable, "-m", "mypy"],),
 }
-"""Checks that run beside the tests, each by one command or several."""
+"""Checks that run beside the tests, each of one or several commands."""
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A target of the Makefile: its name, and what makes pytest select its tests."""
+    """Makefile target: its name and the pytest options that select its tests."""
 
     name: str
     options: Sequence[str]
@@ -53,7 +53,7 @@ MORE = "Spark, browsers, every documented command, long integration tests, and m
 class Part:
     """One process of a run, or the checks.
 
-    :ivar said: what it printed at the end: failures, and a line that counts.
+    :ivar said: final output: failures and a summary line.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Run:
         self._processes: list[subprocess.Popen[str]] = []
 
     def run(self, checks_only: bool = False) -> list[Part]:
-        """Run everything, and print the lines of all parts as they come."""
+        """Run everything, and print the output of all parts as it arrives."""
         if checks_only:
             return [self._check()]
         files = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")]
@@ -85,7 +85,7 @@ class Run:
             try:
                 return [checks.result(), *(test.result() for test in tests)]
             except KeyboardInterrupt:
-                for process in self._processes:  # A terminal has told them, and `kill` has not.
+                for process in self._processes:  # A terminal signals the children as well; `kill` does not.
                     process.send_signal(signal.SIGINT)
                 raise
 
@@ -119,7 +119,8 @@ class Run:
             for line in map(str.rstrip, process.stdout):
                 heading = line.startswith("===") and "test session starts" not in line
                 if part.said or heading:
-                    part.said.append(line)  # Failures of one part are not mixed with the progress of others.
+                    # Failures are printed at the end, not mixed with the progress of other parts.
+                    part.said.append(line)
                 elif line and not line.startswith("==="):
                     self._tell(line)
         part.status = process.wait()
@@ -131,7 +132,7 @@ class Run:
             print(f"{monotonic() - self._started:5.0f} s  {line}", flush=True)
 
     def conclude(self, parts: Sequence[Part]) -> int:
-        """Print what came of the run, and return its exit status."""
+        """Print the result of the run; return its exit status."""
         for line in (line for part in parts for line in part.said):
             print(line)
         wrong = [part.name for part in parts if part.status]
@@ -153,7 +154,7 @@ class Run:
             print(f"make test-all has {total.outcomes['deselected']:,} tests more: {MORE}.")
 
     def record(self, parts: Sequence[Part]) -> None:
-        """Write down how long each file took, for the split of later runs."""
+        """Store the duration of each file, by which later runs are split."""
         seconds: defaultdict[str, float] = defaultdict(float)
         for part in parts:
             for test, took in part.report.seconds.items():
@@ -163,7 +164,7 @@ class Run:
 
 
 def main() -> int:
-    """Run a suite as the Makefile asks for it."""
+    """Run a suite on behalf of the Makefile."""
     parser = argparse.ArgumentParser(description=__doc__)
     cores = min(len(os.sched_getaffinity(0)), MOST_CORES)
     parser.add_argument("--checks", action="store_true", help="run no tests")

@@ -1,4 +1,4 @@
-"""Seeds of the simulator: few in ``make test``, more in ``make test-all``."""
+"""Simulator seeds: few in ``make test``, more in ``make test-all``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def seeds(few: Sequence[int], *, more: Sequence[int]) -> pytest.MarkDecorator:
-    """Return a decorator for tests that take ``seeds``: run them with ``few``, and extended with ``more``."""
+    """Return a decorator that runs a test with ``few`` seeds, and as extended test with ``more``."""
     return pytest.mark.parametrize(
         "seeds", [pytest.param(few, id="few"), pytest.param(more, id="more", marks=pytest.mark.extended)]
     )

@@ -1,4 +1,4 @@
-"""Equal shares of the test files, by how long each took when it was recorded."""
+"""Distribution of test files over processes by their recorded durations."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from heapq import heapify, heapreplace
 from pathlib import Path
 
 DURATIONS = Path(__file__).with_name("durations.json")
-"""Seconds that each file took on two idle cores, for each suite; ``run.py --record`` writes it."""
+"""Seconds per file on two idle cores, by suite; written by ``run.py --record``."""
 
 
 def shares(files: Iterable[str], seconds: Mapping[str, float], count: int) -> list[list[str]]:
-    """Part files into ``count`` lists that take about the same time; a file without a record counts as average.
+    """Split files into ``count`` lists of similar duration; a file without a record counts as average.
 
-    The longest file goes first, each to the list that takes least so far. A file is not cut, for then the fixtures of
-    its module would be set up twice.
+    Files are assigned longest first, each to the shortest list. A file is not split, because its module fixtures would
+    be set up twice.
     """
     files = list(files)
     known = [seconds[file] for file in files if file in seconds]

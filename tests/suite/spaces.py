@@ -1,4 +1,4 @@
-"""Network namespaces, for tests between which real packets are lost."""
+"""Network namespaces, for tests on links that lose real packets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 PROGRAMS = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "ethtool": "ethtool", "mount": "mount"}
 """Programs that :class:`Space` and :func:`prepare_device` run, and their Debian packages."""
 OFFLOADS = ("tx", "off", "gso", "off", "gro", "off", "tx-udp-segmentation", "off")
-"""Without these each datagram is a packet of its own, and gets lost alone."""
+"""Offloads to disable, so that each datagram is a packet of its own and is lost alone."""
 CLONE_NEWNET = 0x40000000
 
 
@@ -78,7 +78,7 @@ class Space:
             except OSError as problem:
                 problems.append(problem)
 
-        thread = threading.Thread(target=connect)  # A namespace belongs to a thread.
+        thread = threading.Thread(target=connect)  # A thread enters a namespace, not a process.
         thread.start()
         thread.join()
         if problems:

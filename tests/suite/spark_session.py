@@ -1,4 +1,4 @@
-"""One Spark session for all tests that need one: to start it takes seconds."""
+"""Spark session shared by all tests that need one, since its start takes seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SMOKE = "test_data_source.py::test_a_journal_is_a_table"
-"""The test of Spark that every test run has: it reads a journal end to end."""
+"""Spark test that is part of every run: it reads a journal end to end."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session with both cores, and as few shuffle partitions as cores."""
+    """Return a local session with both cores, and as few shuffle partitions as cores."""
     from fyrehose_twisted.spark.session import make_session
 
     interrupt = signal.getsignal(signal.SIGINT)
@@ -34,7 +34,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "local[2]",
         {
             "spark.driver.memory": "1g",
-            # Tests end before it pays to compile well.
+            # Tests end before extensive compilation pays off.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": tmp_path_factory.mktemp("warehouse").as_uri(),
@@ -42,10 +42,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
-    signal.signal(signal.SIGINT, interrupt)  # Spark took it.
+    signal.signal(signal.SIGINT, interrupt)  # Spark replaced the signal handler.
     from pyspark import SparkContext
 
-    # To stop a session leaves Java running, and connections to it open until the process ends.
+    # A stopped session leaves Java running and connected until the process ends.
     gateway: Any = SparkContext._gateway
     gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None

@@ -1,4 +1,4 @@
-"""Clock of the small networks in which tests join nodes by hand: it jumps between deadlines and arrivals."""
+"""Simulated clock of small hand-built networks, which jumps between deadlines and arrivals."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from math import inf
 from typing import Any, Generic, Protocol, TypeVar
 
 DELAY = 0.0005
-"""Seconds that bytes are on their way."""
+"""Latency of the network in seconds."""
 
 MAX_TURNS = 50
-"""Ticks of a node at one time; one more is a loop."""
+"""Ticks of a node at one time; one more counts as a busy loop."""
 
 
 class SteppedHost(Protocol):

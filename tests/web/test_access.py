@@ -1,4 +1,4 @@
-"""What no web page may have a browser do, at any of the sites of the library."""
+"""Access control of all sites against requests that a web page makes a browser send."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ SITES: dict[str, Callable[[Path], tuple[WebSite, str]]] = {
     "metrics": _metrics,
     "frontend": _frontend,
 }
-"""Sites without a token, and what is asked of each."""
+"""Sites without a token, each with a path."""
 
 
 @pytest.fixture(params=SITES)
@@ -116,7 +116,7 @@ def test_unknown_host_names_are_refused(site: tuple[WebSite, str], host: str) ->
         ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors"),
         ("Sec-Fetch-Site: same-site", "Sec-Fetch-Mode: cors"),
         ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: websocket"),
-        ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate"),  # In a frame, say.
+        ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate"),  # For instance in a frame.
         ("Origin: evil://localhost",),
     ],
 )
@@ -165,7 +165,7 @@ def test_allowed_origin_is_accepted() -> None:
         assert ask(site, "/x", "Host: localhost", "Origin: http://good.example", method=method) == 403
 
 
-def test_counters_may_be_read_by_any_name_from_the_network(tmp_path: Path) -> None:
+def test_metrics_accept_any_host_name_from_the_network(tmp_path: Path) -> None:
     site, path = _metrics(tmp_path)
     assert ask(site, path, "Host: node.example", local="192.0.2.1") == 200
     assert ask(site, path, "Host: node.example", local="127.0.0.2") == 421

@@ -1,4 +1,4 @@
-"""Tokens of clients, and their budgets."""
+"""Client tokens and budgets."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from fyrehose_twisted.web.tokens import Tokens, read_tokens, shared_token
         ("local", "local"),
     ],
 )
-def test_client_key_of_an_address(address: str, client: str) -> None:
+def test_client_key_is_derived_from_the_address_prefix(address: str, client: str) -> None:
     assert client_key(address) == client
 
 
-def test_budget_refills() -> None:
+def test_request_budget_refills_at_the_configured_rate() -> None:
     clock = Clock()
     clients = ClientBudgets(ClientLimits(requests=2, burst=3), clock)
     assert [clients.acquire("a") for _ in range(4)] == [0, 0, 0, 0.5]
@@ -39,13 +39,13 @@ def test_budget_refills() -> None:
     assert clients.refused == {"requests": 3}
 
 
-def test_no_limits_refuse_nothing() -> None:
+def test_clients_without_limits_are_never_refused() -> None:
     clients = ClientBudgets(None, Clock())
     assert {clients.acquire("a") for _ in range(1_000)} == {0}
     assert all(clients.stream_opened("a") for _ in range(1_000))
 
 
-def test_limits_may_change() -> None:
+def test_client_limits_may_be_changed_at_runtime() -> None:
     clients = ClientBudgets(ClientLimits(requests=1, burst=1), Clock())
     clients.acquire("a")
     assert clients.acquire("a") > 0
@@ -64,13 +64,13 @@ def test_concurrent_streams_are_limited() -> None:
     assert not clients._streams
 
 
-def test_least_recent_client_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_least_recently_active_client_is_forgotten_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CLIENTS", 2)
     clients = ClientBudgets(ClientLimits(requests=1, burst=1), Clock())
     for client in ("a", "b", "a", "c"):
         clients.acquire(client)
     assert len(clients) == 2
-    assert clients.acquire("b") == 0  # It begins anew.
+    assert clients.acquire("b") == 0  # Its budget starts over.
     assert clients.acquire("c") > 0
 
 
@@ -81,7 +81,7 @@ def written(path: Path, text: str, mode: int = 0o600) -> str:
     return str(file)
 
 
-def test_tokens_in_a_file(tmp_path: Path) -> None:
+def test_tokens_file_is_parsed(tmp_path: Path) -> None:
     tokens = read_tokens(written(tmp_path, f"# clients\n\nann {'a' * 16}\n  bob\t{'b' * 20} \r\n"))
     assert len(tokens) == 2
     assert tokens.name_of(b"a" * 16) == "ann"

@@ -1,4 +1,4 @@
-"""Bodies that clients have compressed."""
+"""Decompression of request bodies."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from fyrehose_twisted.web.response import HttpError
 
 @pytest.mark.parametrize("coding", [b"gzip", b"x-gzip", b" GZip "])
 @pytest.mark.parametrize("body", [b"", b"x", b"y" * 1_000])
-def test_gzip_is_unpacked_up_to_the_limit(coding: bytes, body: bytes) -> None:
+def test_gzip_body_is_decompressed_up_to_the_limit(coding: bytes, body: bytes) -> None:
     assert decompress(gzip.compress(body), coding, 1_000) == body
 
 
-def test_members_of_gzip_are_joined() -> None:
+def test_gzip_members_are_concatenated() -> None:
     assert decompress(gzip.compress(b"one, ") + gzip.compress(b"") + gzip.compress(b"two"), b"gzip", 100) == b"one, two"
 
 
 @pytest.mark.parametrize("coding", [b"", b"identity", b"gzip", b"br"])
-def test_empty_body_has_no_coding(coding: bytes) -> None:
+def test_empty_body_is_accepted_with_any_coding(coding: bytes) -> None:
     assert decompress(b"", coding, 10) == b""
 
 

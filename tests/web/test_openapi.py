@@ -1,4 +1,4 @@
-"""Descriptions of all sites: what programs that write clients need."""
+"""OpenAPI descriptions of all sites, as client generators need them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def operations(description: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", DESCRIPTIONS)
-def test_every_operation_has_a_name_of_its_own(name: str) -> None:
+def test_every_operation_has_a_unique_id(name: str) -> None:
     names = [operation["operationId"] for operation in operations(DESCRIPTIONS[name])]
     assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("name", DESCRIPTIONS)
-def test_every_operation_has_all_that_any_request_may_be_answered(name: str) -> None:
+def test_every_operation_describes_the_common_error_responses(name: str) -> None:
     for operation in operations(DESCRIPTIONS[name]):
         codes = {"400", "403", "405", "408", "413", "421", "500"}
         codes |= set() if operation.get("security") == [] else {"401"}
@@ -40,6 +40,6 @@ def test_every_operation_has_all_that_any_request_may_be_answered(name: str) -> 
 
 
 @pytest.mark.parametrize(("name", "schema"), [("query", "Record"), ("parcels", "Event"), ("frontend", "Published")])
-def test_what_sites_are_for_has_a_schema_with_a_name(name: str, schema: str) -> None:
+def test_main_objects_of_each_site_have_named_schemas(name: str, schema: str) -> None:
     assert schema in DESCRIPTIONS[name]["components"]["schemas"]
     assert f"#/components/schemas/{schema}" in str(DESCRIPTIONS[name]["paths"])

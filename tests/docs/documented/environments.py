@@ -38,7 +38,7 @@ CORE = frozenset({PROJECT})
 """Requirements that ``pip install .`` installs."""
 
 LEFT_OUT = (".*", "__pycache__", "build", "dist", "*.egg-info", "tests", "docs", "benchmarks", "fuzz")
-"""Parts of the tree that no wheel needs."""
+"""Parts of the tree that a wheel does not need."""
 
 SCRIPT = """\
 #!{python}
@@ -69,7 +69,7 @@ class Environments:
     def _build_project(self) -> Path:
         """Return a directory with the contents of the project's wheel."""
         tree, wheels, unpacked = (self._directory / name for name in ("tree", "wheels", "project"))
-        # A build leaves files in the tree, which the next build would pack.
+        # A build leaves files in the tree, which the next build would package.
         shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*LEFT_OUT))
         offline = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
         command = [sys.executable, "-m", "pip", "wheel", *offline, "--wheel-dir", wheels, tree]
@@ -77,7 +77,7 @@ class Environments:
         assert done.returncode == 0, f"the wheel of the project cannot be built:\n{done.stdout}\n{done.stderr}"
         [wheel] = wheels.glob("*.whl")
         shutil.unpack_archive(wheel, unpacked, "zip")
-        # Else each environment would compile the project for itself.
+        # Otherwise each environment would compile the project.
         subprocess.run([sys.executable, "-m", "compileall", "-q", unpacked], check=True)
         return unpacked
 
@@ -154,7 +154,7 @@ def write_scripts(each: Distribution, programs: Path) -> None:
 
 
 def without_test_environment() -> dict[str, str]:
-    """Return the variables of this process but for those that decide what Python or a page's commands do."""
+    """Return this process's environment without variables that affect Python or the commands of a page."""
     ours = str(Path(sys.executable).parent)
     path = [each for each in os.environ["PATH"].split(os.pathsep) if each != ours]
     kept = {

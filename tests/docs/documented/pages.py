@@ -104,7 +104,7 @@ class Page:
                 fence = ""
             else:
                 lines.append(line)
-            # Programs print such lines too.
+            # Programs print such lines, too.
             if not fence or info[:1] == ["sh"]:
                 requirements = installs_of(line)
                 if requirements:
@@ -144,4 +144,4 @@ class Page:
 
 
 PAGES = [Page(path) for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))]
-"""All pages of the documentation."""
+"""All documentation pages."""

@@ -1,4 +1,4 @@
-"""A shell that runs what the pages tell the reader to type."""
+"""Shell that runs the commands of the pages."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from documented.pages import ROOT, Install, Page
 FreePort = Callable[[], int]
 
 HANGS = 300.0
-"""Seconds after which a command counts as hanging. No result depends on it: commands end by themselves."""
+"""Seconds after which a command counts as hanging; no result depends on it, because commands end by themselves."""
 HANGS_ON_SPARK = 900.0
-"""The same for a command on Spark, which takes all cores for half a minute, if the tests beside it leave it any."""
+"""The same for a command on Spark, which takes all cores for half a minute, and longer beside other tests."""
 PAUSE = 0.05
-"""Seconds between two looks at something that is not yet as the page shows it."""
+"""Seconds between two attempts of a command whose output does not match yet."""
 
 DEFAULT_PORTS = (
     *("2323", "2424", "6174", "6175", "6176", "6180", "6181", "6182", "6184", "6185", "6186", "6667"),
     *("7878", "7879", "7880", "7888", "7891", "7892", "8878", "8879", "8880", "8888", "8891"),
     *("8480", "8481", "8482", "9100", "9101"),
 )
-"""Ports that the pages name; each page gets free ones in their place."""
+"""Ports named on the pages, which are replaced by free ones."""
 
 DEFAULTS = [
     (r"\bfyrehose (?:pub|sub|ping)\b", "--backbone", "-b", "127.0.0.1:2323"),
@@ -46,7 +46,7 @@ DEFAULTS = [
     (r"\blossy_relay\.py\b", "--backbone", "--backbone", "127.0.0.1:2323"),
     (r"\blossy_relay\.py\b", "--port", "--port", "2424"),
 ]
-"""Commands that use a port without naming it, and how to say it."""
+"""Commands that use a default port, with the option that sets it."""
 
 LOOKS = re.compile(
     r"(?:cat|grep|head|ls|tail) "
@@ -54,13 +54,13 @@ LOOKS = re.compile(
     r"|curl -s(?!(?s:.*)(?: -d | --data| -[oDX] )) "
     r"|python -c \"import urllib\.request as r; print\(r\.urlopen\('[^',]*'\)"
 )
-"""Commands that only look. They are repeated until they show what the page shows."""
+"""Commands without side effects. They are retried until their output matches."""
 
 ON_SPARK = "fyrehose-pipeline ", "fyrehose-experiments "
-"""Beginnings of commands that start Spark."""
+"""Prefixes of commands that start Spark."""
 
 MARK = "FYREHOSE_PAGE"
-"""Variable by which the processes of a page are found, daemons included."""
+"""Environment variable that marks the processes of a page, including daemons."""
 
 
 def pattern_of(shown: str) -> str:
@@ -136,12 +136,12 @@ class Terminal:
         on_spark = command.startswith(ON_SPARK)
         hangs = HANGS_ON_SPARK if on_spark else self.hangs
         said = f"{where + ': ' if where else ''}$ {command}"
-        # Pages run side by side, and the others have less patience.
+        # Pages run concurrently, and the others are less patient.
         command, shown = ("nice " if on_spark else "") + self.spell_out(command), self.spell_ports(shown)
         if shown and LOOKS.match(command):
             self._look(command, shown, said, hangs)
             return
-        # Nobody types so fast: what has said its last words may be a job still, and be gone before the signal comes.
+        # A job that has printed its last output may not have exited yet; a user would be slower to type the signal.
         redirection = "2> /dev/null" if "$(jobs -pr)" in command else ""
         status = self._execute(command, redirection, said, hangs)
         if not shown:
@@ -149,7 +149,7 @@ class Terminal:
             return
         deadline = time.monotonic() + self.late
         while not (found := re.match(pattern_of(shown), self.output)):
-            # Only a command in the background prints after the last one has ended.
+            # Only a background command prints after the last one has ended.
             late = self._execute('[ -n "$(jobs -pr)" ]', "", said) == 0
             if re.match(pattern_of(shown), self.output):
                 continue
@@ -158,9 +158,9 @@ class Terminal:
         self._buffer = self.output[found.end() :].encode()
 
     def close(self) -> None:
-        """End everything that the page has started.
+        """End all processes of the page.
 
-        :raises AssertionError: if a process has to be killed for that.
+        :raises AssertionError: if a process has to be killed.
         """
         assert self._shell.stdin is not None
         self._shell.stdin.close()
@@ -174,9 +174,9 @@ class Terminal:
         assert not remaining, "these go on after SIGTERM:\n" + "\n".join(remaining)
 
     def _end(self, number: signal.Signals) -> list[str]:
-        """Send a signal to all processes of the page, wait for their end, and return the commands of the rest."""
+        """Send a signal to all processes of the page, wait for their exit, and return the commands of the rest."""
         deadline = time.monotonic() + HANGS
-        # Two looks: what ends during the first may have left another process behind, as daemons do.
+        # Search twice: a process that exits during the first search may have left another one, as daemons do.
         while processes := self._processes() or self._processes():
             for process in processes:
                 signal.pidfd_send_signal(process, number)
@@ -188,9 +188,9 @@ class Terminal:
         return []
 
     def _wait(self, processes: list[int], deadline: float) -> int:
-        """Wait for the end of processes, and discard what they print: on a full pipe they would wait for us.
+        """Wait for the exit of processes, and discard their output, which would block them on a full pipe.
 
-        :return: how many go on after the deadline.
+        :return: number of processes that are running after the deadline.
         """
         remaining = len(processes)
         with selectors.DefaultSelector() as selector:
@@ -206,7 +206,7 @@ class Terminal:
         return remaining
 
     def _pids(self) -> list[int]:
-        """Return the ids of the processes that have the mark, daemons among them; a zombie has none."""
+        """Return the ids of the marked processes, including daemons; a zombie has no mark."""
         mark, found = f"{MARK}={self.directory}".encode(), []
         for pid in filter(str.isdecimal, os.listdir("/proc")):
             with suppress(OSError):
@@ -289,9 +289,9 @@ class Terminal:
 
 
 def run_page(page: Page, terminal: Terminal, environments: Environments) -> None:
-    """Do what a page says: install, save its files, type its commands, compare what comes.
+    """Run a page: install, save its files, run its commands, and compare their output.
 
-    Each command has the distributions that the lines above it say to install, and no others.
+    Each command has the distributions that the lines above it install, and no others.
     """
     installed: frozenset[str] = frozenset()
     entered = installed
@@ -317,7 +317,7 @@ def run_page(page: Page, terminal: Terminal, environments: Environments) -> None
 
 
 def run_page_in(directory: Path, page: Page, free_port: FreePort, environments: Environments) -> None:
-    """Run a page in a directory of its own, and end what it has started."""
+    """Run a page in a directory of its own, and end its processes."""
     terminal = Terminal(directory, free_port)
     try:
         run_page(page, terminal, environments)

@@ -144,7 +144,7 @@ def test_a_second_death_discards_the_streams_kept_by_the_first() -> None:
     assert now.parents == {2: 1, 3: 2}
 
 
-def test_an_up_of_a_running_node_restores_nothing() -> None:
+def test_an_up_change_of_a_running_node_restores_nothing() -> None:
     back = {"t": 3.0, "what": "up", "node": 1, "kept": True}
     now = moment(*chain(4), {"t": 2.0, "what": "down", "node": 1}, back, change(3.0, "dropped", 1), back)
     assert now.parents == {2: 1, 3: 2}
@@ -178,7 +178,7 @@ def test_without_subscribers_there_is_no_reach() -> None:
     assert isnan(moment(change(0.5, "root", 0)).reach)
 
 
-def test_streams_are_apart_and_the_network_is_common() -> None:
+def test_streams_are_independent_and_the_network_is_shared() -> None:
     recording = read(
         change(0.5, "root", 0),
         change(0.6, "root", 1, OTHER),

@@ -216,12 +216,12 @@ def test_each_topology_has_a_cost(tmp_path: Path) -> None:
         assert estimate(next(iter(grid(said, tmp_path).cells()))) > 0
 
 
-def test_the_example_can_be_read() -> None:
+def test_example_grid_file_can_be_read() -> None:
     made = read_grid(EXAMPLE)
     assert [part.name for part in made.parts] == ["trees", "trees, each hop counted", "repair"]
 
 
-def test_the_page_has_all_settings_and_metrics() -> None:
+def test_documentation_page_lists_all_settings_and_metrics() -> None:
     text = PAGE.read_text("utf-8")
     said = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", text, re.MULTILINE))
     assert said == {name: json.dumps(value) for name, value in DEFAULTS.items() if name not in POLICY_DEFAULTS}

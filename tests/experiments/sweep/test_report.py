@@ -83,7 +83,7 @@ def test_t_quantiles_match_published_values(freedom: int, expected: float) -> No
     assert t_quantile(freedom) == pytest.approx(expected, abs=6e-5)
 
 
-def test_an_interval() -> None:
+def test_confidence_interval_matches_published_values() -> None:
     said = confidence_interval([1.0, 2.0, 3.0, 4.0])
     half = 3.182446 * math.sqrt(5 / 3) / 2
     assert said == pytest.approx((4, 2.5, 2.5 - half, 2.5 + half, 1.0, 4.0), rel=1e-5)
@@ -296,7 +296,7 @@ def test_a_band_is_the_faint_colour_of_its_line() -> None:
     assert band_colour("#1f5fa8", dark=True) == "rgba(111,177,255,0.16)"
 
 
-def test_the_command_writes_a_page(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_command_writes_a_page(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results, out = write(), tmp_path / "page.html"
     with pytest.raises(SystemExit) as ended:
         main(["report", str(results.directory), "-o", str(out), "--x", "n", "--metric", "reach"])
@@ -316,7 +316,7 @@ def test_the_command_writes_a_page(write: Write, tmp_path: Path, capsys: pytest.
         ([], "the following arguments are required: DIR"),
     ],
 )
-def test_what_the_command_cannot_do(
+def test_report_command_reports_errors_in_one_line(
     arguments: list[str],
     problem: str,
     tmp_path: Path,

@@ -257,7 +257,7 @@ def test_a_network_is_measured() -> None:
     ],
     ids=str,
 )
-def test_equal_cells_are_equal_networks(said: dict[str, Any]) -> None:
+def test_equal_cells_produce_equal_networks(said: dict[str, Any]) -> None:
     one, other, next_one = (simulate_row(cells(said | {"replicas": 2}).cell(place), run_network) for place in (0, 0, 1))
     for row in (one, other, next_one):
         assert row["error"] is None, row["error"]
@@ -353,7 +353,7 @@ def test_a_dry_run_describes_the_work(tmp_path: Path, capsys: pytest.CaptureFixt
         (["--conf", "x=1"], "'x=1' is not of the form spark.KEY=VALUE"),
     ],
 )
-def test_what_the_command_cannot_do(
+def test_sweep_command_reports_errors_in_one_line(
     arguments: list[str],
     problem: str,
     tmp_path: Path,
@@ -396,7 +396,7 @@ def test_a_failing_session_stop_is_not_reported_after_an_interrupt(
     assert (ended.value.code, capsys.readouterr().err) == (3, said)
 
 
-def test_the_command_sweeps(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sweep_command_writes_results(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, out = tmp_path / "a.toml", tmp_path / "out"
     path.write_text("replicas = 2\nn = 60\nsubscribers = 5\nkeys = 1\ndegree = 6\n")
     for were_there, simulated in ((0, 2), (2, 0)):
@@ -411,7 +411,7 @@ def test_the_command_sweeps(spark: SparkSession, tmp_path: Path, capsys: pytest.
     assert manifest["grids"] == [{"name": "", "axes": {"n": [60], "degree": [6.0], "keys": [1], "subscribers": [5]}}]
 
 
-def test_the_command_reports_failed_networks(
+def test_sweep_command_reports_failed_networks(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "slow.toml"

@@ -51,12 +51,12 @@ def by_the_rule(topology: Topology, source: int, target: float) -> list[int]:
 
 
 @given(places, places)
-def test_the_distance_is_that_of_nodes_to_the_last_bit(one: float, other: float) -> None:
+def test_distances_equal_those_of_nodes_to_the_last_bit(one: float, other: float) -> None:
     assert ring_distance(np.array([one]), np.array([other])).tolist() == [distance(one, other)]
 
 
 @given(networks(), st.lists(places, min_size=1, max_size=4))
-def test_all_routes_of_a_network_are_those_of_the_rule(topology: Topology, targets: list[float]) -> None:
+def test_all_routes_of_a_network_follow_the_routing_rule(topology: Topology, targets: list[float]) -> None:
     targets = [*targets, *topology.locations.tolist()]
     ends = list(product(range(topology.n), targets))
     found = route(topology, [source for source, _ in ends], [target for _, target in ends])
@@ -88,7 +88,7 @@ def test_each_hop_is_over_a_link_and_leads_nearer(topology: Topology, target: fl
 
 
 @given(networks(), places, st.integers(0, 4))
-def test_a_route_ends_after_the_most_hops(topology: Topology, target: float, most: int) -> None:
+def test_a_route_ends_after_the_maximum_number_of_hops(topology: Topology, target: float, most: int) -> None:
     sources = list(range(topology.n))
     found = route(topology, sources, [target] * topology.n, max_hops=most)
     for source in sources:
@@ -106,7 +106,7 @@ def test_routes_do_not_depend_on_the_batch_size(monkeypatch: pytest.MonkeyPatch)
     assert np.array_equal(by_few.last, at_once.last[:9_000])
 
 
-def test_with_the_lattice_all_routes_arrive() -> None:
+def test_all_routes_arrive_on_a_network_with_the_lattice() -> None:
     for seed in range(4):
         topology = Topology.kleinberg(200, 4, seed, lattice=True)
         sources, targets = np.divmod(np.arange(200 * 200), 200)
@@ -151,7 +151,7 @@ def test_negative_hop_limits_and_invalid_targets_are_refused() -> None:
         greedy_path(Topology.ring(5), 0, 1.0)
 
 
-def test_a_study_counts_what_routes_do() -> None:
+def test_a_routing_study_counts_outcomes_and_hops() -> None:
     topology = Topology.kleinberg(400, 6, 1)
     found = study(topology, 5_000, 3, within=(4,))
     every_source, every_target = np.divmod(np.arange(400 * 400), 400)
@@ -166,7 +166,7 @@ def test_a_study_counts_what_routes_do() -> None:
     assert study(topology, 5_000, 4, within=(4,)) != found
 
 
-def test_a_study_of_routes_that_all_fail_has_no_hops() -> None:
+def test_a_routing_study_without_arrivals_has_no_hops() -> None:
     found = study(Topology.from_edges([], n=10), 50, 1)
     assert found.success.value == 0
     assert isnan(found.hops.value)
@@ -175,12 +175,12 @@ def test_a_study_of_routes_that_all_fail_has_no_hops() -> None:
 
 
 @pytest.mark.parametrize(("n", "routes"), [(1, 5), (5, 0)])
-def test_a_study_needs_a_route_and_two_nodes(n: int, routes: int) -> None:
+def test_a_routing_study_needs_a_route_and_two_nodes(n: int, routes: int) -> None:
     with pytest.raises(ConfigurationError, match=f"{routes} routes over {n} nodes"):
         study(Topology.from_edges([], n=n), routes, 1)
 
 
-def test_intervals_are_those_of_the_textbook() -> None:
+def test_confidence_intervals_match_published_values() -> None:
     # Wilson's for 8 of 10 and 0 of 10, as tables have them.
     eight = proportion(8, 10)
     assert (eight.value, round(eight.low, 4), round(eight.high, 4)) == (0.8, 0.4902, 0.9433)
@@ -195,7 +195,7 @@ def test_intervals_are_those_of_the_textbook() -> None:
     assert str(eight) == "0.8 (0.49 to 0.943)"
 
 
-def test_intervals_have_the_nominal_coverage() -> None:
+def test_confidence_intervals_have_the_nominal_coverage() -> None:
     rng = np.random.Generator(np.random.PCG64(5))
     samples = np.sort(rng.geometric(0.2, (2_000, 400)), axis=1)
     for expected, figures in (

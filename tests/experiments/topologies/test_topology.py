@@ -99,7 +99,7 @@ def test_a_ring_links_each_node_to_the_next(n: int, data: st.DataObject, seed: i
 
 
 @given(st.integers(3, 40), seeds)
-def test_with_the_lattice_all_are_linked_to_the_next_on_the_ring(n: int, seed: int) -> None:
+def test_every_node_of_a_lattice_is_linked_to_the_next_on_the_ring(n: int, seed: int) -> None:
     topology = Topology.kleinberg(n, 2, seed, lattice=True)
     assert np.array_equal(steps(topology), np.ones(n, np.int64))
     assert topology.is_connected()
@@ -121,7 +121,7 @@ def test_equal_seeds_make_equal_networks_and_others_make_others() -> None:
     assert not np.array_equal(makers[2](7).indices, makers[2](8).indices)
 
 
-def test_links_drawn_as_the_reference_did_are_fewer_and_rarer_to_the_next_node() -> None:
+def test_links_drawn_like_the_reference_are_fewer_and_rarer_to_the_next_node() -> None:
     exact, reference = (Topology.kleinberg(2_000, 10, seed=1, draw=draw) for draw in ("exact", "reference"))
     assert same(reference, Topology.kleinberg(2_000, 10, seed=1, draw="reference"))
     assert exact.links == 10_000
@@ -153,7 +153,7 @@ def test_the_probability_of_a_link_is_in_inverse_proportion_to_the_distance(n: i
     assert ((found - expected) ** 2 / expected).sum() < 34.5
 
 
-def test_the_links_of_a_random_network_are_as_likely_between_any_two() -> None:
+def test_links_of_a_random_network_are_equally_likely_between_any_two_nodes() -> None:
     n = 20_001
     topology = Topology.random(n, 2, 11)
     straight = np.diff(topology.edges(), axis=1).ravel()
@@ -183,7 +183,7 @@ def test_duplicate_links_are_dropped_and_counted(edges: list[tuple[int, int]], s
     assert np.array_equal(again.indices, topology.indices)
 
 
-def test_connectedness_is_that_of_all_nodes() -> None:
+def test_a_topology_is_connected_only_if_all_nodes_are() -> None:
     assert Topology.from_edges([(0, 1), (2, 1)]).is_connected()
     assert not Topology.from_edges([(0, 1), (2, 3)]).is_connected()
     assert not Topology.from_edges([(1, 2)]).is_connected()
@@ -191,7 +191,7 @@ def test_connectedness_is_that_of_all_nodes() -> None:
 
 
 @given(st.integers(2, 30), st.floats(0.5, 1), seeds)
-def test_connectedness_is_what_going_from_node_to_node_finds(n: int, degree: float, seed: int) -> None:
+def test_connectedness_agrees_with_a_graph_traversal(n: int, degree: float, seed: int) -> None:
     topology = Topology.random(n, min(2 * degree, n - 1), seed)
     seen, left = {0}, [0]
     while left:
@@ -201,7 +201,7 @@ def test_connectedness_is_what_going_from_node_to_node_finds(n: int, degree: flo
     assert topology.is_connected() == (len(seen) == n)
 
 
-def test_names_are_numbered_as_they_come_and_numbers_by_size() -> None:
+def test_node_names_are_numbered_in_order_of_appearance_and_numbers_by_size() -> None:
     named = Topology.from_edges([("b", "a"), ("a", "10")])
     assert named.labels == ("b", "a", "10")
     assert named.label(2) == "10"

@@ -65,7 +65,7 @@ class TestSubscribe:
         assert result(after).path == (0, 1, 2, 3, 4)
         assert experiment.metrics()["subscribers"] == 1.0
 
-    def test_streams_are_apart(self, line: Make, grown: Make) -> None:
+    def test_streams_of_different_keys_are_independent(self, line: Make, grown: Make) -> None:
         experiment = grown(grown(line(), 0), 1, key=OTHER)
         assert set(experiment.tree(KEY)) == {0, 1, 2, 3, 4}
         assert set(experiment.tree(OTHER)) == {1, 2, 3, 4}
@@ -88,7 +88,9 @@ class TestSubscribe:
         experiment.run()
         assert experiment.subscribers(KEY) == []
 
-    def test_the_first_attempt_fails_at_an_overloaded_node(self, line: Make, grown: Make, problem: Result) -> None:
+    def test_the_first_subscription_attempt_fails_at_an_overloaded_node(
+        self, line: Make, grown: Make, problem: Result
+    ) -> None:
         experiment = grown(line(Policy(max_streams=1, retry=False)), 2)
         found = experiment.subscribe(0, OTHER)
         experiment.run()
@@ -105,7 +107,7 @@ class TestSubscribe:
         experiment.check()
 
     @pytest.mark.parametrize("lattice", [True, False])
-    def test_the_path_is_that_of_greedy_routing(self, result: Result, lattice: bool) -> None:
+    def test_the_path_of_a_subscription_is_that_of_greedy_routing(self, result: Result, lattice: bool) -> None:
         equal = 0
         for seed in range(100):
             rng = Random(seed)
@@ -129,13 +131,13 @@ class TestPublish:
         metrics = experiment.metrics()
         assert (metrics["delivery_ratio"], metrics["duplicates"]) == (1.0, 0.0)
 
-    def test_numbers_follow_one_another(self, line: Make, grown: Make, published: Publish) -> None:
+    def test_packet_numbers_of_a_stream_are_consecutive(self, line: Make, grown: Make, published: Publish) -> None:
         experiment = grown(line(), 0, 2)
         first = published(experiment, 0, b"1")
         assert published(experiment, 2, b"2") == first + 1
         assert published(experiment, 2, b"9", number=first + 9) == first + 9
 
-    def test_a_number_that_is_taken_is_refused(
+    def test_a_packet_number_that_is_taken_is_refused(
         self, line: Make, grown: Make, published: Publish, problem: Result
     ) -> None:
         experiment = grown(line(), 0, 2)
@@ -168,7 +170,7 @@ class TestPublish:
 
 
 class TestUnsubscribe:
-    def test_the_branch_goes_with_its_last_subscriber(self, line: Make, grown: Make) -> None:
+    def test_a_branch_is_removed_with_its_last_subscriber(self, line: Make, grown: Make) -> None:
         experiment = grown(line(), 0, 2)
         experiment.unsubscribe(0, KEY)
         experiment.run()
@@ -260,10 +262,10 @@ class TestMistakes:
                 call(2, 2)
 
     @pytest.mark.parametrize(("rate", "life"), [(-1.0, 1.0), (1.0, 0.0), (float("nan"), 1.0)])
-    def test_a_churn_has_a_rate_and_a_life(self, line: Make, rate: float, life: float) -> None:
+    def test_churn_requires_a_valid_rate_and_lifetime(self, line: Make, rate: float, life: float) -> None:
         with pytest.raises(ConfigurationError, match="the rate must be 0 or more, the life more than 0"):
             line().churn(rate, life)
 
-    def test_swapping_has_a_rate(self, line: Make) -> None:
+    def test_swapping_requires_a_valid_rate(self, line: Make) -> None:
         with pytest.raises(ConfigurationError, match="the rate must be more than 0"):
             line().swapping(0.0)

@@ -44,7 +44,7 @@ class TestNodesAndLinks:
         experiment.check()
 
     @pytest.mark.parametrize(("resubscribe", "most"), [("in-turn", 1), ("together", 6)])
-    def test_orphans_search_for_parents_in_turn_or_together(self, resubscribe: Any, most: int) -> None:
+    def test_orphans_search_for_parents_sequentially_or_concurrently(self, resubscribe: Any, most: int) -> None:
         experiment = TreeExperiment(Topology.kleinberg(120, 6, seed=1, draw="reference"), seed=1)
         for node in range(0, 120, 3):
             experiment.subscribe(node, KEY)
@@ -173,7 +173,7 @@ class TestNodesAndLinks:
 
 
 class TestTime:
-    def test_run_advances_to_the_given_time(self, line: Make) -> None:
+    def test_run_advances_the_experiment_to_the_given_time(self, line: Make) -> None:
         experiment = line()
         experiment.subscribe(0, KEY)
         experiment.run(0.12)

@@ -37,11 +37,11 @@ class TestTrees:
         assert picked(experiment, "keys", "subscribers", "members") == (1.0, 2.0, 5.0)
         assert picked(experiment, "members_per_subscriber", "roots_per_key", "reach") == (2.5, 1.0, 1.0)
 
-    def test_depth_is_that_of_subscribers(self, line: Make, grown: Make) -> None:
+    def test_depth_counts_only_subscribers(self, line: Make, grown: Make) -> None:
         experiment = grown(line(), 0, 2)
         assert picked(experiment, "depth_mean", "depth_max") == (3.0, 4.0)
 
-    def test_stretch_is_depth_by_the_shortest_way(self, line: Make, grown: Make) -> None:
+    def test_stretch_is_the_depth_divided_by_the_shortest_path(self, line: Make, grown: Make) -> None:
         experiment = grown(line(), 0, 2)
         assert picked(experiment, "stretch") == (1.0,)
         experiment.link(0, 4)
@@ -151,7 +151,7 @@ class TestPackets:
         experiment.run()
         assert picked(experiment, "delivery_ratio", "lost_in_repair") == (1.0, 0.0)
 
-    def test_only_a_due_delivery_can_be_missing(self, line: Make) -> None:
+    def test_only_a_delivery_that_is_due_can_be_missing(self, line: Make) -> None:
         experiment = line()
         world, measures = experiment._network, experiment._metrics
         stayed, died, served, _, left = range(5)
@@ -189,7 +189,7 @@ class TestPackets:
         # Of the first packet, due to 0 and 2, one came; of the second, due to all three, one.
         assert picked(experiment, "delivery_ratio") == (2 / 5,)
 
-    def test_two_packets_with_one_number_are_two(self, line: Make) -> None:
+    def test_two_packets_with_the_same_number_are_counted_separately(self, line: Make) -> None:
         experiment = line()
         measures = experiment._metrics
         for node in range(3):
@@ -224,7 +224,7 @@ class TestPackets:
 
 
 class TestRepairs:
-    def test_a_repair_is_measured_from_the_notice_to_the_new_parent(self, ring: Make, grown: Make) -> None:
+    def test_repair_time_is_measured_from_detection_to_the_new_parent(self, ring: Make, grown: Make) -> None:
         experiment = grown(ring(LEAST_JITTER), 1, 0)
         experiment.kill(2)
         experiment.run()
@@ -232,7 +232,7 @@ class TestRepairs:
         assert picked(experiment, "repair_time_p50", "repair_time_p99") == pytest.approx((0.1, 0.1))
         assert picked(experiment, "repair_requests", "repair_restarted") == (1.0, 0.0)
 
-    def test_a_restart_of_the_root_tells_each_member_once(self) -> None:
+    def test_a_restart_of_the_root_is_announced_to_each_member_once(self) -> None:
         topology = Topology.kleinberg(300, 10, seed=2)
         experiment = TreeExperiment(topology, seed=2)
         for node in range(0, 300, 6):

@@ -39,7 +39,9 @@ def crowd(seed: int, **choice: Any) -> tuple[TreeExperiment, Random, list[Any]]:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: "-".join(map(str, choice.values())) or "default")
-def test_a_crowd_becomes_one_tree_and_does_so_again_when_nodes_die(choice: dict[str, Any], seed: int) -> None:
+def test_many_simultaneous_subscribers_form_one_tree_and_do_so_again_after_deaths(
+    choice: dict[str, Any], seed: int
+) -> None:
     experiment, rng, _ = crowd(seed, **choice)
     experiment.check()
     metrics = experiment.metrics()
@@ -63,7 +65,7 @@ def test_a_crowd_becomes_one_tree_and_does_so_again_when_nodes_die(choice: dict[
 
 class TestOnParentLost:
     @pytest.mark.parametrize("choice", ["graft", "teardown"])
-    def test_the_subtree_is_kept_or_dismissed(self, line: Make, grown: Make, choice: Any) -> None:
+    def test_the_subtree_of_an_orphan_is_kept_or_dismissed(self, line: Make, grown: Make, choice: Any) -> None:
         experiment = grown(line(Policy(on_parent_lost=choice)), 0)
         sent = experiment._network.sent_by_type
         before = sent.copy()

@@ -73,7 +73,7 @@ counts
 run = partial(run_command, "freenet")
 
 
-def test_status(play: PlayNode) -> None:
+def test_status_prints_neighbours_and_streams(play: PlayNode) -> None:
     assert "\n".join(format_status(STATE)).replace("\x1b", "?").splitlines()[:2] == SHOWN.splitlines()[:2]
     status, out, err = run("status", "--control", play(lambda asked: [{"status": STATE}]).place)
     assert (status, err) == (0, "")
@@ -87,7 +87,7 @@ def test_status(play: PlayNode) -> None:
     )
 
 
-def test_subscribe(play: PlayNode) -> None:
+def test_subscribe_prints_packets_gaps_and_changes(play: PlayNode) -> None:
     def tell(asked: dict[str, Any]) -> list[Any]:
         told = [
             {"key": "00", "number": 7, "data": "a"},
@@ -122,7 +122,7 @@ def test_subscribe_fails_when_too_few_packets_arrive_in_time(play: PlayNode) -> 
     assert run(*arguments) == (1, "", "fyrehose: --within requires --count N\n")
 
 
-def test_publish(play: PlayNode) -> None:
+def test_publish_sends_words_or_input_and_prints_the_number(play: PlayNode) -> None:
     node = play(lambda asked: [{"id": asked["id"], "number": 18}])
     assert run("publish", "--control", node.place, "name:news", "two", "words") == (0, "18\n", "")
     expected = {"ask": "publish", "key": KEY.hex(), "data": "two words", "number": None, "id": 1}
@@ -192,7 +192,7 @@ def test_invalid_publish_options_are_refused_before_connecting(named: dict[str, 
         publish(options, None, None).send(None)  # type: ignore[arg-type]
 
 
-def test_keys(tmp_path: Path) -> None:
+def test_key_prints_and_creates_stream_keys(tmp_path: Path) -> None:
     status, out, _ = run("key", "name:news")
     assert (status, out.split()[0]) == (0, KEY.hex())
     status, out, _ = run("key", "--new", "mine", cwd=tmp_path)

@@ -48,7 +48,7 @@ def test_a_root_without_subscribers_drops_its_stream(root: Bench) -> None:
     assert root.take() == []
 
 
-def test_an_unsubscribe_of_a_stranger_to_the_stream_changes_nothing(member: Bench) -> None:
+def test_an_unsubscribe_of_a_neighbour_that_is_not_subscribed_changes_nothing(member: Bench) -> None:
     member.add_subscribers(3)
     member.receive(4, Unsubscribe(member.key), Unsubscribe(key(1)))
     assert member.subscribers == [3]

@@ -191,7 +191,7 @@ async def test_invalid_arguments_are_refused_at_once(make: Make) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_signed_streams(make: Make) -> None:
+async def test_signed_stream_accepts_only_packets_of_the_key_holder(make: Make) -> None:
     signing = SigningKey.generate()
     place = key_location(signing.key)
     nodes = [make(location=place), make(location=(place + 0.3) % 1.0)]

@@ -439,18 +439,18 @@ BUGS = [
 
 
 @each(BUGS)
-def test_the_recorded_seed_shows_the_bug(bug: Bug, monkeypatch: Patch) -> None:
+def test_recorded_seed_reveals_the_planted_bug(bug: Bug, monkeypatch: Patch) -> None:
     check_seed(bug, monkeypatch)
 
 
 # This tests the simulator, not the library.
 @pytest.mark.soak(seconds=300)
 @each(BUGS)
-def test_a_search_finds_a_seed_that_shows_the_bug(bug: Bug, monkeypatch: Patch) -> None:
+def test_seed_search_reveals_the_planted_bug(bug: Bug, monkeypatch: Patch) -> None:
     search(bug, monkeypatch)
 
 
-def test_every_invariant_has_a_bug() -> None:
+def test_every_invariant_has_a_planted_bug() -> None:
     found = {name for bug in BUGS for name in bug.invariants}
     invariants = {
         NoCycle,

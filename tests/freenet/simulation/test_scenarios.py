@@ -68,7 +68,7 @@ def test_scenario_names_begin_with_freenet_and_are_unique() -> None:
 
 
 @pytest.mark.soak
-def test_random_seeds() -> None:
+def test_scenarios_hold_for_random_seeds() -> None:
     summaries = soak(SCENARIOS, float(os.environ.get("SOAK_SECONDS", "60")))
     for name, summary in summaries.items():
         print(

@@ -386,7 +386,7 @@ class TestLimits:
 
 class TestStreams:
     @given(st.lists(messages, max_size=6))
-    def test_decode_undoes_encode(self, some: list[Message]) -> None:
+    def test_decode_inverts_encode_of_a_message(self, some: list[Message]) -> None:
         found = decode(b"".join(map(encode, some)))
         assert found == some
         assert list(map(type, found)) == list(map(type, some))
@@ -416,7 +416,7 @@ class TestStreams:
         assert outcome(pieces) == outcome([data]) == outcome([data[at : at + 1] for at in range(len(data))])
 
     @given(st.binary(max_size=200) | odd_frames | st.binary(min_size=1, max_size=80).map(framed))
-    def test_arbitrary_bytes_raise_nothing_but_remote_errors(self, data: bytes) -> None:
+    def test_arbitrary_bytes_raise_only_remote_errors_in_the_frame_decoder(self, data: bytes) -> None:
         with suppress(RemoteError):
             decode(data)
 
@@ -438,7 +438,7 @@ class TestStreams:
 
 
 @pytest.mark.soak(seconds=60)
-def test_a_minute_of_mutations_raises_nothing_but_remote_errors() -> None:
+def test_mutated_messages_raise_only_remote_errors_for_45_seconds() -> None:
     rng, stop, tried = Random(3), time.monotonic() + 45, 0
     whole = [framed(bytes.fromhex(text)) for _, text in WRITTEN]
     while time.monotonic() < stop:

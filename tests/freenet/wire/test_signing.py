@@ -34,7 +34,7 @@ bodies = st.binary(max_size=60) | st.integers(0, MAX_SIGNED_CONTENT).map(bytes)
 
 
 class TestPackets:
-    def test_the_encoding_is_unchanged(self) -> None:
+    def test_the_encoding_of_signed_packets_is_unchanged(self) -> None:
         key = SigningKey(SEED)
         assert key.key.hex() == "ed25519ff92a26d7b039a0b423aed6ea1d87b7bf"
         assert key.sign(7, b"hello").hex() == (
@@ -104,7 +104,7 @@ class TestPackets:
 
 
 class TestKeys:
-    def test_the_encoding_is_unchanged(self) -> None:
+    def test_the_encoding_of_signing_keys_is_unchanged(self) -> None:
         assert named_key("weather").hex() == "dafbd2ff75ee1191d1d69ea0648300c2d8998346"
         assert stream_key(bytes(32)).hex() == "ed25519ff8459a3f6cb7781298cea80cc64d19dd"
 

@@ -19,7 +19,7 @@ from hosts.history import Entry, of_kind
 
 
 def check(history: Sequence[Entry]) -> list[str]:
-    """Return the violations of a history, none if it is right."""
+    """Return the violations of a history, empty if it is valid."""
     reads: defaultdict[str, list[Entry]] = defaultdict(list)
     journals: defaultdict[str, list[Entry]] = defaultdict(list)
     for entry in of_kind(history, "began", "read"):

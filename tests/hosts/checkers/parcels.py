@@ -22,7 +22,7 @@ from hosts.history import Entry, of_kind
 
 
 def check(history: Sequence[Entry]) -> list[str]:
-    """Return the violations of a history, none if it is right."""
+    """Return the violations of a history, empty if it is valid."""
     return [*_one_number_a_key(history), *_real_time(history), *_one_order(history)]
 
 

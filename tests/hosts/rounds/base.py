@@ -1,4 +1,4 @@
-"""One round: hosts, clients, a fault plan, and the check of the history."""
+"""Round of a protocol: hosts, clients, a fault plan, and the check of the history."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from hosts.faults import STORING, Fault
 from hosts.history import Entry, History
 
 FLAP = 0.4
-"""Seconds for which a flapping link is cut, and then open."""
+"""Seconds for which a flapping link is alternately down and up."""
 STOPPED = 2.0
-"""Seconds after there is room again within which a service has ended that found none."""
+"""Seconds after space is free again within which a service that found its disk full has exited."""
 
 
 @dataclass(slots=True)
 class Result:
-    """What a round came to.
+    """Result of a round.
 
-    :ivar faults: how many of each kind were injected.
-    :ivar operations: what clients asked for.
-    :ivar acknowledged: of these, what they were told was done.
-    :ivar violations: what the checker and the bounds of liveness found.
+    :ivar faults: number of injected faults by kind.
+    :ivar operations: number of client requests.
+    :ivar acknowledged: number of acknowledged requests.
+    :ivar violations: findings of the checker and of the liveness bounds.
     """
 
     protocol: str
@@ -45,11 +45,11 @@ class Result:
 
 
 class Round(ABC):
-    """Runs services on hosts and clients against them while faults are injected.
+    """Services on hosts, and clients that use them while faults are injected.
 
-    :cvar protocol: its name on the command line.
-    :cvar check: the checker, a function of the history.
-    :cvar injects: the kinds of faults that :meth:`inject` knows.
+    :cvar protocol: name on the command line.
+    :cvar check: checker, a function of the history.
+    :cvar injects: kinds of faults that :meth:`inject` supports.
     """
 
     protocol: str
@@ -75,7 +75,7 @@ class Round(ABC):
 
     @abstractmethod
     def settle(self) -> None:
-        """After all faults: wait until operations succeed again and readers have read everything.
+        """Wait, after all faults, until operations succeed again and readers have read everything.
 
         :raises Deadline: if that takes longer than the bound.
         """
@@ -86,7 +86,7 @@ class Round(ABC):
 
     @abstractmethod
     def restart(self, host: str) -> None:
-        """Start a killed service again on the same data."""
+        """Restart a killed service with the same data."""
 
     def await_fault(self, fault: Fault) -> None:
         """Wait until a fault is due.
@@ -96,7 +96,7 @@ class Round(ABC):
         self.wait(fault.after)
 
     def run(self) -> Result:
-        """Run the round. Failures of liveness and of the harness are violations, too."""
+        """Run the round. Failures of liveness and of the harness count as violations."""
         plan = self.plan()
         (self.directory / "plan.json").write_text(json.dumps([fault.as_dict() for fault in plan], indent=1))
         try:
@@ -123,7 +123,7 @@ class Round(ABC):
         return self.result
 
     def work(self, target: Callable[..., None], *arguments: object) -> None:
-        """Run a client in a thread; it ends when :attr:`over` is set."""
+        """Run a client in a thread until :attr:`over` is set."""
 
         def run() -> None:
             try:
@@ -136,7 +136,7 @@ class Round(ABC):
         thread.start()
 
     def follow(self, process: Process, handle: Callable[[dict[str, Any]], None]) -> None:
-        """Hand each line of JSON on that a client prints, until the round is over."""
+        """Pass on each JSON line that a client prints, until the round is over."""
         rest = ""
         with process.log.open() as file:
             while not self.over.is_set():
@@ -148,11 +148,11 @@ class Round(ABC):
                 self.wait(0.02)
 
     def wait(self, seconds: float) -> None:
-        """Let time pass while clients work."""
+        """Sleep while clients work."""
         self.over.wait(seconds)
 
     def until(self, condition: Callable[[], object], seconds: float, what: str) -> None:
-        """Wait until something holds.
+        """Wait until a condition holds.
 
         :raises Deadline: if it does not within ``seconds``.
         """
@@ -163,12 +163,12 @@ class Round(ABC):
             self.over.wait(0.02)
 
     def isolated(self, host: str) -> list[tuple[str, str]]:
-        """Return the pairs that cut a host from all others, both ways."""
+        """Return the pairs that separate a host from all others, in both directions."""
         others = [name for name in self.bridge.hosts if name != host]
         return [pair for other in others for pair in ((host, other), (other, host))]
 
     def inject(self, fault: Fault) -> None:
-        """Let a fault begin, last, and end."""
+        """Inject a fault for its duration."""
         match fault.kind:
             case "partition":
                 self.bridge.cut(self.isolated(fault.host))
@@ -207,9 +207,9 @@ class Round(ABC):
                 raise ValueError(f"unknown fault {fault.kind}")
 
     def _restart_if_stopped(self, host: str) -> None:
-        """Do what a supervisor does with a service that found no room: it ends with status 1, as documented."""
+        """Restart a service that exited with status 1 on a full disk, as its supervisor would."""
         service = self.service(host)
-        with suppress(Deadline):  # It may not have written anything.
+        with suppress(Deadline):  # It may have written nothing during the fault.
             self.until(lambda: service.ended, STOPPED, "a service without room ends")
         if service.ended:
             status = service.process.returncode

@@ -1,4 +1,4 @@
-"""Rounds of freenet: five nodes on a ring with a chord, each with a subscriber, two of them with a publisher."""
+"""Freenet rounds: five nodes on a ring with a chord, each with a subscriber, two of them with a publisher."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from hosts.rounds.base import Round
 
 NODES = ("a", "b", "c", "d", "e")
 LINKS = {"a": "bc", "b": "c", "c": "d", "d": "e", "e": "a"}
-"""Targets of each node."""
+"""Dial targets of each node."""
 PUBLISHERS = ("a", "d")
 KEY = "name:rounds"
 MORE = 10
-"""Packets that each publisher publishes after the network has healed."""
+"""Packets per publisher after the network has healed."""
 LIVE = 90.0
 """Seconds after the last fault within which there is one tree. Roots probe 2, 4, 8 and 16 s after they became roots,
-and a request takes some time."""
+and a request takes some time.
+"""
 
 
 class FreenetRound(Round):
-    """Round in which any node may be cut off, paused or killed while the others stay linked."""
+    """Round in which any node may be partitioned, paused or killed while the others stay linked."""
 
     protocol = "freenet"
     check = staticmethod(checker.check)
@@ -66,7 +67,7 @@ class FreenetRound(Round):
         self.until(lambda: self._published(one) >= MORE * len(PUBLISHERS), LIVE, "packets are published")
         self._ending = True
         self.until(lambda: not any(self._waiting.values()), LIVE, "each packet has an outcome")
-        with suppress(Deadline):  # The checker names what is missing.
+        with suppress(Deadline):  # The checker reports missing packets.
             self.until(lambda: not checker.check(list(self.history.entries)), 15, "all is read")
 
     def _published(self, since: float) -> int:

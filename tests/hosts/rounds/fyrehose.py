@@ -1,4 +1,4 @@
-"""Rounds of fyrehose: a backbone, two publishers, two readers and a durable journal."""
+"""Fyrehose rounds: a backbone, two publishers, two readers and a durable journal."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ PUBLISHERS = ("p1", "p2")
 BEGUN = 90.0
 """Seconds within which the first messages are acknowledged and read."""
 LIVE = 40.0
-"""Seconds after the last fault within which all messages are acknowledged or failed, and read. A publisher gives a
-message up after 30 s."""
+"""Seconds after the last fault within which all messages are acknowledged or failed, and read. A publisher gives up
+after 30 s.
+"""
 
 
 class FyrehoseRound(Round):
@@ -76,7 +77,7 @@ class FyrehoseRound(Round):
         for name in PUBLISHERS:
             self.service(name).wait_for('"what": "done"', LIVE)
         told = {entry["line"] for entry in of_kind(list(self.history.entries), "told")}
-        with suppress(Deadline):  # The checker names what is missing.
+        with suppress(Deadline):  # The checker reports missing messages.
             self.until(lambda: all(told <= self._has[name] for name in READERS), LIVE, "all is read")
         self._read_journal()
 

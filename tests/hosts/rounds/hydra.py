@@ -1,4 +1,4 @@
-"""Rounds of hydra: three nodes, an IRC server, and a witness in the channel."""
+"""Hydra rounds: three nodes, an IRC server, and a witness in the channel."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ NODES = ("a", "b", "c")
 BEGUN = 90.0
 """Seconds within which a new network is connected to IRC."""
 SAID = 30.0
-"""Seconds after healing within which each node has a line said; the leader may still have to join IRC."""
+"""Seconds after healing within which a line of each node is said; the leader may still have to join IRC."""
 OUTCOME = 70.0
-"""Seconds within which each line has an outcome; it is given up after a minute in a queue."""
+"""Seconds within which each line has an outcome; a queued line expires after a minute."""
 WAITING = 50
 """Largest number of lines in flight per client."""
 NGIRCD = """[Global]
@@ -119,7 +119,7 @@ class HydraRound(Round):
         self.until(lambda: not any(self._waiting.values()), OUTCOME, "each line has an outcome")
         entries = list(self.history.entries)
         told = {entry["line"] for entry in of_kind(entries, "told") if entry["outcome"] == "said"}
-        with suppress(Deadline):  # The checker names the lines.
+        with suppress(Deadline):  # The checker reports missing lines.
             self.until(
                 lambda: told <= {entry["line"] for entry in of_kind(list(self.history.entries), "seen")}, 3, "seen"
             )

@@ -1,4 +1,4 @@
-"""Rounds of parcels: three nodes, publishers over HTTP that repeat under idempotency keys, and two readers."""
+"""Parcels rounds: three nodes, HTTP publishers that repeat requests under idempotency keys, and two readers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ NODES = ("a", "b", "c")
 PUBLISHERS = ("p1", "p2", "p3")
 READERS = ("r1", "r2")
 ANSWERED = 3.0
-"""Seconds for which a publisher waits for an answer before it repeats the request at the next node."""
+"""Seconds after which a publisher repeats an unanswered request at the next node."""
 LIVE = 60.0
-"""Seconds within which three nodes work, at first and after each fault, and within which operations succeed again."""
+"""Seconds within which three nodes work initially and after each fault, and operations succeed again."""
 
 
 class ParcelsRound(Round):
-    """One node at a time is cut off, paused or killed: with three members the cluster bears that."""
+    """Round in which one node at a time is partitioned, paused or killed, which a cluster of three tolerates."""
 
     protocol = "parcels"
     check = staticmethod(checker.check)
@@ -78,7 +78,7 @@ class ParcelsRound(Round):
         )
 
     def await_fault(self, fault: Fault) -> None:
-        self._await_members()  # Two members would not bear the next one.
+        self._await_members()  # Two members would not tolerate the next fault.
         super().await_fault(fault)
 
     def _await_members(self) -> None:
@@ -91,7 +91,7 @@ class ParcelsRound(Round):
         self._ending = True
         self.until(lambda: self._done == set(PUBLISHERS), LIVE, "each publisher has an answer")
         lines = {entry["key"]: entry["line"] for entry in of_kind(list(self.history.entries), "asked")}
-        with suppress(Deadline):  # The checker names what is missing.
+        with suppress(Deadline):  # The checker reports missing events.
             told = {lines[entry["key"]] for entry in of_kind(list(self.history.entries), "told")}
             self.until(lambda: all(told <= self._has[name] for name in READERS), LIVE, "all is read")
 
@@ -105,7 +105,7 @@ class ParcelsRound(Round):
         )
 
     def _ask(self, source: str, node: str, method: str, path: str, **more: Any) -> dict[str, Any] | None:
-        """Return what a node answers over HTTP to a host, or ``None`` if nothing of use came."""
+        """Return the HTTP response of a node to a host, ``None`` without a valid one."""
         address = self.bridge.hosts[node].address, 8080
         connection = HTTPConnection(*address)
         try:
@@ -127,7 +127,7 @@ class ParcelsRound(Round):
             headers = {"Content-Type": "text/plain", "Publisher": name, "Idempotency-Key": key}
             self.result.operations += 1
             sequences: list[int] = []
-            # Every tenth event is published again, at another node, after its acknowledgement.
+            # Every tenth event is published again at another node after its acknowledgement.
             while len(sequences) <= (number % 10 == 0) and not self.over.is_set():
                 self.history.add(name, "asked", key=key, line=line)
                 answer = self._ask(name, NODES[node % 3], "POST", "/events", body=line.encode(), headers=headers)

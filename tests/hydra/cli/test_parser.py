@@ -1,4 +1,4 @@
-"""What the commands for hydra nodes make of their arguments, and of what a node tells."""
+"""Arguments and output of the commands for hydra nodes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ run = partial(run_command, "hydra")
         ("follow --control tcp:1 --count 0", "'0' is not a whole number above 0"),
     ],
 )
-def test_wrong_usage(arguments: str, complaint: str) -> None:
+def test_invalid_arguments_are_refused_with_exit_status_2(arguments: str, complaint: str) -> None:
     status, out, err = run(*arguments.split())
     assert (status, out) == (2, "")
     assert complaint in err
@@ -100,7 +100,7 @@ def test_wrong_usage(arguments: str, complaint: str) -> None:
         ),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(arguments: str, complaint: str) -> None:
+def test_command_failure_is_reported_in_one_line(arguments: str, complaint: str) -> None:
     status, out, err = run(*arguments.split())
     assert (status, out) == (1, "")
     assert err.startswith(f"fyrehose: {complaint}")
@@ -119,17 +119,17 @@ def test_what_cannot_be_done_is_said_in_one_line(arguments: str, complaint: str)
         ("tcp:6175:interface=127.0.0.1", TCP4ClientEndpoint),
     ],
 )
-def test_where_a_node_is(place: str, kind: type) -> None:
+def test_control_address_selects_the_kind_of_endpoint(place: str, kind: type) -> None:
     assert isinstance(client_endpoint(place, None), kind)
 
 
 @pytest.mark.parametrize("place", ["", "tcp:", "tcp:0", "tcp:99999", "x"])
-def test_where_no_node_is(place: str) -> None:
+def test_invalid_control_address_is_refused(place: str) -> None:
     with pytest.raises(ConfigurationError):
         client_endpoint(place, None)
 
 
-def test_how_a_network_looks() -> None:
+def test_network_status_is_formatted_as_text() -> None:
     shown = "\n".join(format_status(STATE))
     assert shown == SHOWN
     leading = "\n".join(format_status({**STATE, "leader": 7, "lease": 3.21, "size": None}))
@@ -138,7 +138,7 @@ def test_how_a_network_looks() -> None:
     assert "no node leads; 2 have to agree" in "\n".join(format_status({**STATE, "leader": None}))
 
 
-def test_status(play: PlayNode) -> None:
+def test_status_prints_text_or_json(play: PlayNode) -> None:
     node = play(lambda asked: [{"status": STATE}])
     status, out, err = run("status", "--control", node.place)
     assert (status, err) == (0, "")
@@ -164,7 +164,7 @@ def said(outcome: str, why: str = "") -> Callable[[dict[str, Any]], list[Any]]:
     return lambda asked: [{"said": outcome, "why": why, "id": asked["id"]}]
 
 
-def test_say(play: PlayNode) -> None:
+def test_say_sends_lines_and_reports_refused_ones(play: PlayNode) -> None:
     node = play(said("said"))
     assert run("say", "--control", node.place, "PRIVMSG", "#c", ":hi there", "--retry") == (0, "", "")
     assert node.asked == [{"ask": "say", "line": "PRIVMSG #c :hi there", "retry": True, "id": 1}]
@@ -196,7 +196,7 @@ def test_lines_that_were_sent_do_not_count_as_unsent(play: PlayNode) -> None:
     assert err.splitlines()[-1].startswith("fyrehose: 1 of 3 lines not sent: line 2: no-leader")
 
 
-def test_lines_in_flight_are_limited() -> None:
+def test_lines_in_flight_are_limited_to_what_a_node_accepts() -> None:
     pending: list[Deferred[int]] = []
 
     async def send(line: bytes) -> int:
@@ -216,7 +216,7 @@ def test_lines_in_flight_are_limited() -> None:
     sender.stop(None)
 
 
-def test_follow(play: PlayNode) -> None:
+def test_follow_prints_lines_gaps_and_leaders(play: PlayNode) -> None:
     told = [
         {"following": True},
         {"leader": 9, "tag": "b", "term": 3},

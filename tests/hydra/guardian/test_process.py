@@ -1,4 +1,4 @@
-"""What watches over a node sends its DROP when the kernel says that it is gone, and never before."""
+"""Guardian process, which sends the DROP of its node if and only if the kernel reports the exit of the node."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from fyrehose_twisted.hydra.guardian.launcher import KILL_TIMEOUT, MAX_LINKS, RE
 from fyrehose_twisted.hydra.guardian.process import FINAL_DIAL_TIMEOUT, FLUSH_TIMEOUT, Guardian, watch_parent
 
 DEADLINE = 120.0
-"""Seconds after which a test fails. Nothing waits that long unless it is broken."""
+"""Seconds after which a test fails; reached only on failure."""
 
 pytestmark = pytest.mark.skipif(not can_guard(), reason="the platform has no pidfd")
 
 
 class Wire(StringTransport):
-    """One link, as the other end sees it."""
+    """The other end of one link."""
 
     def __init__(self, protocol: Any) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Wire(StringTransport):
         self.up = True
 
     def take(self) -> bytes:
-        """Return what was sent since the last call, without signs of life."""
+        """Return lines sent since the last call, without keepalives."""
         data: bytes = self.value()
         self.clear()
         return b"".join(line for line in data.splitlines(keepends=True) if line.strip())
@@ -53,17 +53,17 @@ class Wire(StringTransport):
         self.end()
 
     def end(self) -> None:
-        """The connection is over."""
+        """Close the connection."""
         if self.up:
             self.up = False
             self.protocol.connectionLost(Failure(error.ConnectionDone()))
 
 
 class Net:
-    """A guardian, and what it dials.
+    """A guardian and its links.
 
-    :ivar up: which links open.
-    :ivar wires: those that did, by link.
+    :ivar up: links that can be opened.
+    :ivar wires: open links.
     """
 
     def __init__(self, *links: str) -> None:
@@ -91,7 +91,7 @@ class Net:
         return Endpoint()
 
     def bind(self, link: str, number: int) -> Wire:
-        """Let the other end take the guardian for what it is."""
+        """Bind a link of the guardian to its node."""
         wire = self.wires[link]
         assert wire.take() == b"KNOCK %d ~guardian\r\n" % number
         wire.protocol.dataReceived(b"KNOCK 1 a\r\nHELLO %d 1\r\n" % number)
@@ -99,7 +99,7 @@ class Net:
 
     @property
     def drops(self) -> list[str]:
-        """Links over which a DROP went, as far as that was not looked at before."""
+        """Return the links over which a new DROP was sent."""
         return [link for link, wire in self.wires.items() if b"DROP" in wire.value()]
 
 
@@ -154,7 +154,7 @@ def test_guardian_redials_and_knocks_again() -> None:
     net.up.add("x")
     net.clock.pump([1.0] * 5)
     wire = net.bind("x", 4711)
-    # A node that was not known there yet gets no answer; then it asks again.
+    # A peer that does not know the node yet does not answer; the guardian knocks again.
     wire.end()
     net.clock.advance(0.5)
     wire = net.wires["x"]
@@ -168,7 +168,7 @@ def test_guardian_redials_and_knocks_again() -> None:
     net.clock.pump([0.5] * 4)
     assert net.wires["x"] is not wire
     wire = net.bind("x", 4711)
-    # Who is silent is not there.
+    # A silent peer is considered absent.
     net.clock.pump([1.0] * 20)
     assert not wire.up
     assert net.wires["x"].up
@@ -185,7 +185,7 @@ def test_guardian_link_is_bound_to_one_id() -> None:
     assert not net.wires["x"].up
     net.guardian.set_node_id(4713)
     wire = net.wires["x"]
-    # An answer that belongs to somebody else binds nothing.
+    # An answer for another node binds no link.
     assert wire.take() == b"KNOCK 4713 ~guardian\r\n"
     wire.protocol.dataReceived(b"HELLO 4712 1\r\n")
     net.guardian.parent_exited()
@@ -222,7 +222,7 @@ def test_guardian_dials_for_a_while_after_the_exit_of_the_parent() -> None:
     assert not net.guardian.finished.called
     net.clock.advance(0.2)
     assert net.guardian.finished.called
-    # A node in no network has nothing to say goodbye to.
+    # A node without a network has no DROP to send.
     net = Net("x")
     net.guardian.parent_exited()
     assert net.guardian.finished.called
@@ -231,7 +231,7 @@ def test_guardian_dials_for_a_while_after_the_exit_of_the_parent() -> None:
 
 def test_parent_that_exited_before_the_start_is_detected() -> None:
     gone: list[None] = []
-    # Its number may be there, and belong to somebody else: only whose child this is counts.
+    # The pid may be reused by another process, so only the parent id counts.
     watch_parent(os.getpid(), None, lambda: gone.append(None))
     assert gone == [None]
 
@@ -248,7 +248,7 @@ def test_guardian_exits_without_commands(tmp_path: Path) -> None:
 
 
 class Spawning:
-    """A reactor that starts no processes."""
+    """Reactor that records processes instead of starting them."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -288,13 +288,13 @@ def test_guardian_gets_its_settings_only_over_standard_input() -> None:
     guarding.set_node_id(7)
     guarding.set_node_id(None)
     assert spawning.told[2:] == [{"id": None}]
-    # One that ends is started again, and told the same.
+    # A guardian that exits is restarted with the same settings.
     guarding.processExited(Failure(error.ProcessDone(0)))
     guarding.set_node_id(8)
     spawning.clock.advance(RESTART_DELAY)
     assert len(spawning.spawned) == 2
     assert spawning.told[3:] == [first, {"id": 8}]
-    # Without a goodbye it stays.
+    # Without QUIT it keeps running.
     assert guarding.stop(goodbye_sent=False).called
     assert spawning.told[5:] == []
 
@@ -355,7 +355,7 @@ async def test_guardian_exits_on_quit(monkeypatch: pytest.MonkeyPatch) -> None:
             ends.append(reason.value)
             super().processExited(reason)
 
-    # Whether it is killed instead would depend on how busy the machine is.
+    # A busy machine might kill it instead.
     monkeypatch.setattr(guarding_module, "KILL_TIMEOUT", DEADLINE)
     watched = Watched(reactor, ["tcp:127.0.0.1:1"], None, 1.0)
     watched.start()

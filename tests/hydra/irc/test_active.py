@@ -1,4 +1,4 @@
-"""The active connection, on a transport that the test feeds, with a clock that only it moves."""
+"""Active IRC connection on a scripted transport and a manual clock."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ JOINED = b":bot!u@h JOIN #c\r\n"
 
 
 class Wire(StringTransport):
-    """Is aborted as TCP is: its protocol is told in the next turn."""
+    """Transport that reports an abort to its protocol in the next turn, like TCP."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Wire(StringTransport):
 
 
 class Server:
-    """An IRC server that says what the test wants, and an active connection to it."""
+    """Scripted IRC server and an active connection to it."""
 
     def __init__(self, **more: Any) -> None:
         self.clock = Clock()
@@ -77,10 +77,10 @@ class Server:
         return self.dials[-1][1]
 
     def accept(self) -> Server:
-        """Let the last dial through."""
+        """Complete the last dial."""
         factory, dial = self.dials[-1]
         protocol = factory.buildProtocol(None)
-        assert factory.buildProtocol(None) is None  # Never two of one dial.
+        assert factory.buildProtocol(None) is None  # A dial completes once.
         self.transport = Wire(self.clock)
         self.transport.protocol = protocol
         protocol.makeConnection(self.transport)
@@ -91,7 +91,7 @@ class Server:
         self.transport.protocol.dataReceived(data)
 
     def read(self) -> list[bytes]:
-        """What was written since the last call."""
+        """Return lines written since the last call."""
         lines = self.transport.value().split(b"\r\n")
         self.transport.clear()
         assert lines.pop() == b""
@@ -101,7 +101,7 @@ class Server:
         self.transport.protocol.connectionLost(Failure(ConnectionDone()))
 
     def advance(self, seconds: float) -> None:
-        """Move the clock in steps, so that a timer which sets another is seen."""
+        """Advance the clock in steps, so that timers set by timers run."""
         for _ in range(round(seconds * 10)):
             self.clock.advance(0.1)
 
@@ -121,15 +121,12 @@ def dialled(**more: Any) -> Server:
 
 
 def opened(**more: Any) -> Server:
-    """One that is registered and in its channel."""
+    """Return a server whose client is registered and in its channel."""
     server = dialled(**more).accept()
     server.says(WELCOME + JOINED)
     assert server.told == [("opened", b"bot!u@h")]
     server.read()
     return server
-
-
-# Questions
 
 
 def test_reply_is_reported_after_the_lines_before_it() -> None:
@@ -198,9 +195,6 @@ def test_errors_of_the_server_are_reported_in_order() -> None:
     lines = [b":x!y@z PRIVMSG #c :one", b":s 404 bot #d :Cannot send to channel", b":x!y@z PRIVMSG #c :two"]
     server.says(b"\r\n".join(lines) + b"\r\n:s 332 bot #c :a topic\r\n")
     assert server.batches == [lines]
-
-
-# Registering
 
 
 def test_connection_registers_and_joins_its_channels() -> None:
@@ -328,9 +322,6 @@ def test_nothing_is_answered_but_the_server() -> None:
     assert len(server.lines) == 3
 
 
-# SASL
-
-
 @pytest.mark.parametrize("size", [10, 298, 299, 300, 301, 900])
 def test_sasl_plain(size: int) -> None:
     password = "p" * (size - len("\0acc\0acc") - 1)
@@ -380,9 +371,6 @@ def test_no_secret_is_ever_logged() -> None:
         assert secret not in text
 
 
-# Its end
-
-
 def test_connection_times_out_without_an_answer() -> None:
     server = dialled()
     server.advance(14.9)
@@ -406,7 +394,7 @@ def test_refused_connection_is_reported() -> None:
     server = dialled(servers=("127.0.0.1:1", "127.0.0.1:2"))
     assert server.connection.server == "127.0.0.1:1"
     server.dials[0][1].errback(ConnectionRefusedError())
-    assert server.told == []  # Not while it is being opened.
+    assert server.told == []  # Not while it is connecting.
     server.advance(0.1)
     assert server.told == [("closed", "refused")]
     server.connection.open()
@@ -474,7 +462,7 @@ def test_graceful_close_sends_quit() -> None:
     assert server.read() == [b"QUIT :leave itJOIN #0"]
     assert server.closed == []
     before = len(server.lines)
-    # What was said before the server read that is heard.
+    # A message that arrived before the error is processed.
     server.says(b":x!y@z PRIVMSG #c :late\r\nPING :x\r\nERROR :Closing Link\r\n")
     assert server.lines[before:] == [b":x!y@z PRIVMSG #c :late"]
     assert not server.connection.say(b"PRIVMSG #c :late")
@@ -492,7 +480,7 @@ def test_quit_before_registration_closes_the_connection() -> None:
     server.connection.close("stopping")
     assert server.read() == [b"QUIT :stopping"]
     assert server.transport.disconnecting
-    assert server.transport.producer is None  # Which Twisted would wait for.
+    assert server.transport.producer is None  # Twisted would wait for the producer.
     server.says(b":s 001 bot :welcome\r\n")
     assert server.read() == []
     server.close()
@@ -536,7 +524,7 @@ def test_error_of_the_server_is_the_close_reason() -> None:
     assert server.closed == ["the server says: Closing Link: bot (?[31mExcess Flood)"]
     server = opened()
     server.says(b":oper!o@h KILL other :no\r\n:oper!o@h KILL bot :enough\r\nERROR :Closing Link\r\n")
-    server.advance(1.2)  # It does not close.
+    server.advance(1.2)  # The server does not close.
     assert server.transport.aborted
     assert server.closed == ["killed: enough"]
 
@@ -558,9 +546,6 @@ def test_server_that_does_not_read_is_disconnected() -> None:
     server.transport.producer.pauseProducing()
     server.advance(0.1)
     assert server.closed == ["the server does not read"]
-
-
-# Nicks
 
 
 def test_taken_nick_is_replaced() -> None:
@@ -644,9 +629,6 @@ def test_truncated_nick_is_accepted() -> None:
     assert server.told == [("opened", b"bottomles!u@h")]
 
 
-# Channels
-
-
 def test_kicked_client_rejoins_with_backoff() -> None:
     server = opened(ping_interval=10_000)
     for wait in (2, 4, 8, 16, 32, 60, 60):
@@ -708,9 +690,6 @@ def test_unresponsive_channel_does_not_block_the_others() -> None:
     server.read()
     server.advance(30)
     assert b"JOIN #d" in server.read()
-
-
-# Whatever comes
 
 
 @given(st.lists(st.binary(max_size=200) | st.sampled_from([WELCOME, JOINED, b":s 4", b" bot #c", b"\r\n", b"NICK"])))
@@ -775,11 +754,8 @@ def test_irc_line_is_parsed(raw: bytes, expected: tuple[Any, ...]) -> None:
     assert (line.nick, line.command, line.params) == expected
 
 
-# On sockets
-
-
 class Mute(Protocol):
-    """Accepts, and says nothing."""
+    """Server connection that accepts and never writes."""
 
     def __init__(self) -> None:
         self.gone: Deferred[None] = Deferred()

@@ -1,4 +1,4 @@
-"""Bots see the same lines on every node, and only the leader's are heard."""
+"""Bots, which receive the same lines on every node while only the leader's replies are sent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KARMA = Path(__file__).resolve().parents[3] / "examples" / "karma.py"
 
 @implementer(IBot)
 class Parrot:
-    """Repeats, and remembers everything."""
+    """Bot that repeats lines and records every call."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -42,7 +42,7 @@ class Parrot:
 
 
 class Broken(Bot):
-    """Fails, whatever it is told."""
+    """Bot that raises in every call."""
 
     def line_received(self, line: IrcLine) -> Iterable[str]:
         yield "PRIVMSG #c :never said"
@@ -56,11 +56,11 @@ class Broken(Bot):
 
 
 class NoBot:
-    """Has nothing of a bot."""
+    """Class that is no bot."""
 
 
 class NeedsMore(Bot):
-    """Cannot be made without arguments."""
+    """Bot whose constructor requires arguments."""
 
     def __init__(self, more: int) -> None:
         pass
@@ -68,7 +68,7 @@ class NeedsMore(Bot):
 
 @pytest.fixture
 def failures() -> Any:
-    """What was logged as a failure meanwhile."""
+    """Return failures logged during the test."""
     found: list[Any] = []
 
     def observe(event: Any) -> None:

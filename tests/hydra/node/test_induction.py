@@ -28,9 +28,6 @@ def kinds(messages: list[Any]) -> list[str]:
     return [type(message).__name__ for message in messages]
 
 
-# Whoever is knocked at
-
-
 def test_knock_is_answered_with_meet_welcome_and_hello_in_this_order(net: Net) -> None:
     host = net.node("one", 1, bootstrap=True)
     net.run(0.01)
@@ -165,9 +162,6 @@ def test_knock_with_the_nodes_own_id_is_not_answered(leader: Leader, net: Net) -
     assert net.join(leader.host, leader.host.id).take() == []
 
 
-# Everybody else
-
-
 def test_node_answers_a_relayed_knock_with_a_meet(make_cohort: Callable[..., Cohort]) -> None:
     cohort = make_cohort(**FOUR)
     cohort.end.send(Knock(9, "new"), Knock(9, "new"))
@@ -242,7 +236,7 @@ def test_node_that_knocks_before_its_hello_is_registered(net: Net) -> None:
     (end,) = played.accepted
     (ind,) = (one.ind for one in end.take(Knock))
     end.send(Meet(ind, 7), Welcome(ind), Hello(ind, 7), Ping(1, "v", 7))
-    # 8 is a node already, and has a link to the new one; what it said to all comes later, over another link.
+    # Node 8 is registered and linked to the inductee; its flooded messages arrive later over another link.
     other = net.join(host, 8)
     end.send(Hello(ind, 8))
     assert host.node._context.registry.ids() == {ind, 7, 8}
@@ -255,9 +249,6 @@ def test_new_node_learns_of_all_three_existing_nodes(trio: tuple[Host, Host, Hos
     for host in trio:
         assert host.node._context.registry.ids() == ids
         assert {view.id for view in host.node.state(net.now).nodes} == ids
-
-
-# Guardians
 
 
 def guarded(cohort: Cohort, net: Net) -> Any:

@@ -67,7 +67,7 @@ def test_outsider_becomes_a_node_by_meet_and_welcome_over_the_link_of_its_knock(
     end.send(Meet(ind, 7), Meet(ind, 8), Welcome(ind))
     assert host.node.role is Role.COHORT
     assert host.of(IdChanged) == [IdChanged(ind)]
-    # Who met it first is who mediates; the others name themselves.
+    # The first node to send a MEET is the mediator; the others only send HELLO.
     assert host.node._context.registry.ids() == {ind, 7}
 
 
@@ -136,7 +136,7 @@ def test_outsider_knocks_only_where_its_promise_allows_answers(net: Net) -> None
 
 
 def two_links(net: Net) -> tuple[Any, Any]:
-    """Return the end at which a new node knocks, and the other."""
+    """Return the end at which a new node knocks, and the other end."""
     one, other = net.play(2), net.play(3)
     net.node("out", 1, (2, 3))
     net.run(0.01)
@@ -224,7 +224,7 @@ def test_later_bootstrap_draws_a_random_higher_term(net: Net, vow: DurableState,
         host = net.node(str(number), number, bootstrap=True, durable=vow, first_term=first)
         net.run(0.01)
         terms.add(host.node.term)
-    assert len(terms) == 3  # Those that it knew may have gone on without it, and elect in that one.
+    assert len(terms) == 3  # The other members may have continued and elect a leader in that term.
     assert all(known < term <= known + TERMS_PER_SECOND for term in terms)
 
 
@@ -381,7 +381,7 @@ def test_pong_to_a_ping_before_the_registration_gives_no_lease(net: Net) -> None
     before = host.node._context.val
     end = net.join(host, 7)
     assert host.node.lease_until is None
-    # What was sent before it was a node does not count.
+    # An answer sent before the registration does not count.
     end.send(Pong(before, 7, 0))
     assert host.node.lease_until is None
     end.send(Pong(end.take(Ping)[-1].val, 7, 0))
@@ -401,7 +401,7 @@ def test_newly_inducted_node_does_not_mistake_its_own_network_for_another(net: N
         leading.send(Ping(5, f"v{number}", 7))
     assert host.node.id == ind
 
-    # With time it would know who leads.
+    # Later it would know the leader.
     pass_time(net, host.node.config.timers.max_ping, mediating, leading)
     for number in range(50, 100):
         if host.node.id is not None:

@@ -117,7 +117,7 @@ def test_new_connection_receives_the_last_ping(cohort: Cohort, net: Net) -> None
 def test_node_names_itself_over_a_link_that_only_the_peer_considers_bound(cohort: Cohort, net: Net) -> None:
     end = net.link(cohort.host)
     end.send(Keepalive())
-    assert end.take(Knock) == []  # HELLOs of others may still be on their way to it.
+    assert end.take(Knock) == []  # HELLOs of other nodes may still be in flight.
     for _ in range(10):
         cohort.ping()
         net.run(1.0)
@@ -137,7 +137,7 @@ def test_knock_of_a_peer_rebinds_a_link_bound_by_the_hello_of_another(
         net.run(1.0)
     end.send(Keepalive())
     assert [one.ind for one in end.take(Knock)] == [me]
-    end.send(Hello(me, 9), Hello(me, 8))  # Of 9 itself, whom nobody knows yet, and one that it passes on.
+    end.send(Hello(me, 9), Hello(me, 8))  # PINGs of node 9 itself, which is unregistered, and one that it relays.
     (tie,) = (tie for tie in ties if tie.peer_knock_id == 9)
     assert tie.node == 8
     cohort.end.send(Knock(9, "nine"), Meet(9, 7), Welcome(9))
@@ -145,7 +145,7 @@ def test_knock_of_a_peer_rebinds_a_link_bound_by_the_hello_of_another(
     end.send(Knock(9, "nine"))
     assert tie.node == 9
     assert [one for one in end.take(Hello) if one.ind == 9] == [Hello(9, me)]
-    end.send(Knock(7, "leader"))  # Somebody else's, passed on.
+    end.send(Knock(7, "leader"))  # A relayed PING of another node.
     assert tie.node == 9
 
 

@@ -128,7 +128,7 @@ def test_lines_are_queued_while_irc_is_opening_and_sent_once_open(net: Net) -> N
 
 def test_nomination_in_a_higher_term_makes_the_leader_close_irc(leader: Leader, net: Net) -> None:
     leader.ends[7].send(Nominate(leader.node.term + 1, 7))
-    # It promised itself what the others promised.
+    # Its own promise is the same as that of the others.
     assert leader.node.role is Role.LEADER
     leader.ends[8].send(Ping(leader.node.term + 1, "v", 8))
     assert leader.node.role is Role.COHORT
@@ -144,9 +144,6 @@ def test_rival_leader_in_the_same_term_causes_an_election(leader: Leader, net: N
     assert not leader.host.irc_online
     net.run(0.01)
     assert Nominate(term + 1, leader.host.id) in leader.ends[7].take(Nominate)
-
-
-# Leaving
 
 
 def test_leaving_cohort_sends_its_drop(cohort: Cohort, net: Net) -> None:
@@ -173,12 +170,12 @@ def test_node_that_left_sends_nothing(cohort: Cohort, net: Net) -> None:
 
 def test_node_that_left_ignores_messages(cohort: Cohort, net: Net) -> None:
     cohort.node._components.election.next_nomination = net.now + 25.0
-    net.run(15.1)  # No promise stands against another leader any more.
+    net.run(15.1)  # No promise binds it against another leader any more.
     cohort.host.call("leave")
     net.run(0.01)
     cohort.end.take()
     vow, told = cohort.host.durable, list(cohort.host.events)
-    # Nobody has answered its DROP yet, so its links are open.
+    # No peer has answered its DROP yet, so its links are open.
     messages = [
         *(Nominate(9, 8), Pledge(9, 8, 7), Call(9), Elect(9, 8, 7), Knock(5), Meet(5, 8), Welcome(5), Hello(5, 8)),
         *(Ping(9, "v", 8), Pong("v", 8, 1), Drop(8, "left"), Keepalive(), Malformed("unknown-command", b"X")),
@@ -207,9 +204,6 @@ def test_leader_that_loses_its_lease_while_leaving_still_leaves(leader: Leader, 
     leader.host.call("irc_closed", "closed")
     net.run(0.01)
     assert leader.host.of(LeftNetwork) == [LeftNetwork()]
-
-
-# How it looks
 
 
 def test_status_of_a_node_is_complete(leader: Leader, cohort: Cohort, net: Net) -> None:
@@ -263,9 +257,6 @@ def test_registry_quorum_needs_no_network_size() -> None:
         Timers(0.0)
 
 
-# Whatever comes
-
-
 def random_message(rng: Random, ids: list[int]) -> Any:
     one, other, third = (rng.choice(ids) for _ in range(3))
     term = rng.choice((0, 1, 2, 3, 5, 2**62, 2**63 - 1))
@@ -305,7 +296,7 @@ def test_random_messages_cause_neither_exceptions_nor_busy_loops(seed: int, net:
             played.accepted.append(net.link(rng.choice(hosts)))
             continue
         rng.choice(ends).put(*(random_message(rng, ids) for _ in range(rng.randrange(1, 4))))
-        # A node that wants to be called at the same moment again and again is found by the network.
+        # The simulated network fails the test if a node asks to be called at the same moment again and again.
         net.run(rng.choice((0.001, 0.1, 1.0, 5.0)))
     for host in hosts:
         assert 0 not in host.node._context.registry
@@ -366,7 +357,7 @@ def take(node: HydraNode, writes: dict[Peer, list[Any]], events: list[Any]) -> N
 
 
 def joined(events: list[Any]) -> list[Any]:
-    """Return events with each line by itself."""
+    """Return events with one line each."""
     return [
         one
         for event in events

@@ -7,7 +7,7 @@ from fyrehose_twisted.hydra.wire.messages import Drop, Pong
 
 
 def lead(cohort: Cohort, seconds: float, *answer: int) -> None:
-    """Let 7 lead for a while, and nodes answer."""
+    """Let node 7 lead for a while, with PONGs of other nodes."""
     end = cohort.net.now + seconds
     while cohort.net.now < end and cohort.node.id is not None:
         val = cohort.ping()

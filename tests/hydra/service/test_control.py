@@ -1,4 +1,4 @@
-"""What commands on the same machine may ask a node, and how little harm they can do."""
+"""Control socket of a node: requests, followers and limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fyrehose_twisted.net.control.server import MAX_CLIENTS, MAX_PENDING, MAX_UN
 
 
 class Service:
-    """A node that a test plays."""
+    """Scripted node service."""
 
     def __init__(self) -> None:
         self.leader: LeaderChanged | None = None

@@ -1,4 +1,4 @@
-"""A node as a service, on real sockets of this machine, with a server of IRC in the same process."""
+"""Node service on real loopback sockets, with an IRC server in the same process."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from fyrehose_twisted.net.control.client import connect
 reactor: Any = installed_reactor
 
 DEADLINE = 120.0
-"""Seconds after which a test fails. Nothing waits that long unless it is broken."""
+"""Seconds after which a test fails; reached only on failure."""
 SCALE = 0.02
 TURN = 0.001
-"""Seconds that a turn of the reactor takes on the clock of :class:`Paced`."""
+"""Seconds that the clock of :class:`Paced` advances per reactor turn."""
 
 
 class Paced:
-    """The sockets of the reactor, and a clock that goes on with its turns: a busy machine breaks no lease."""
+    """Reactor with real sockets whose clock advances per turn, so that a busy machine breaks no lease."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -62,11 +62,11 @@ class Paced:
         return getattr(reactor, name)
 
     def start(self) -> None:
-        """Let time go on."""
+        """Start the clock."""
         self._turning = reactor.callLater(0, self._turn)
 
     def stop(self) -> None:
-        """Let time stand still."""
+        """Stop the clock."""
         self._turning.cancel()
 
     def _turn(self) -> None:
@@ -75,7 +75,7 @@ class Paced:
 
 
 class Waiting:
-    """Lets tests wait until something is true; what changes it looks."""
+    """Base of helpers that re-evaluate the waiting conditions of a test after each change."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Callable[[], Any], Deferred[None]]] = []
@@ -94,7 +94,7 @@ class Waiting:
 
 
 class IrcEnd(LineOnlyReceiver):
-    """The server's end of a connection: lets everybody in."""
+    """The server's end of an IRC connection, which accepts every client."""
 
     delimiter = b"\r\n"
     factory: Ircd
@@ -129,7 +129,7 @@ class IrcEnd(LineOnlyReceiver):
 
 
 class Ircd(Factory):
-    """A server of IRC."""
+    """Minimal IRC server."""
 
     protocol = IrcEnd
     noisy = False
@@ -146,7 +146,7 @@ class Ircd(Factory):
         return [line for line in self.lines if line.startswith(b"PRIVMSG")]
 
     def send(self, *lines: bytes) -> None:
-        """Send lines to whoever is there."""
+        """Send lines to all clients."""
         for end in self.ends:
             for line in lines:
                 end.sendLine(line)
@@ -170,12 +170,12 @@ class Listener:
 
     @property
     def texts(self) -> list[bytes]:
-        """What was said, without tags and who said it."""
+        """Return the text of each line, without tags and prefixes."""
         return [untag(line)[1].split(b" :", 1)[1] for _, _, line in self.lines if b"PRIVMSG" in line]
 
 
 class Node(HydraService):
-    """Looks after everything that it is told whether what somebody waits for has come true."""
+    """Node service that re-evaluates the waiting conditions of a test after each event."""
 
     def __init__(self, ircd: Ircd | None, tag: str = "a", links: Any = (), **options: Any) -> None:
         self.waiting = Waiting()
@@ -226,7 +226,7 @@ Start = Callable[..., Awaitable[Node]]
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Node]]:
-    """Start a node, and stop it when the test is over."""
+    """Start a node, and stop it after the test."""
     nodes: list[Node] = []
     paced = Paced()
     paced.start()
@@ -298,7 +298,7 @@ async def test_unacknowledged_line_is_not_reported_as_said(start: Any, ircd: Irc
     assert "IRC does not answer" in node.state().why
     assert node.state().counts["irc_silent"] == 1
     ircd.answers = True
-    await node.on_irc()  # It comes again.
+    await node.on_irc()  # The line is sent again.
     assert await node.say("PRIVMSG #c :three") is Outcome.SAID
 
 
@@ -341,7 +341,7 @@ async def test_no_ping_is_sent_after_the_lease(start: Any, ircd: Ircd) -> None:
     node = start(ircd)
     await node.on_irc()
     lease, node._lease_until = node._lease_until, node.reactor.seconds() - 0.001
-    # It remembers the latest lease that it is told of.
+    # The last promise on disk is the latest one.
     node.node._components.leadership.lease.until = node._lease_until
     node._on_event(AskIrc(7))
     node.node._components.leadership.lease.until = lease
@@ -366,7 +366,7 @@ async def test_lines_before_quit_are_acknowledged(start: Any, ircd: Ircd) -> Non
 async def test_stopping_leader_sends_quit_under_its_lease(start: Any, ircd: Ircd) -> None:
     node = start(ircd)
     await node.on_irc()
-    node._lease_until = node.reactor.seconds() - 0.001  # As if it had been told nothing for long.
+    node._lease_until = node.reactor.seconds() - 0.001  # Make its last PING look old.
     await node.stopService()
     assert ircd.lines[-1].startswith(b"QUIT")
 
@@ -516,7 +516,7 @@ async def test_control_socket_answers_commands(start: Any, ircd: Ircd, tmp_path:
 
 
 @pytest_twisted.ensureDeferred
-async def test_metrics(start: Any, ircd: Ircd) -> None:
+async def test_metrics_of_a_node_are_exported(start: Any, ircd: Ircd) -> None:
     node = start(ircd)
     registry = CollectorRegistry()
     registry.register(HydraCollector(node))
@@ -577,7 +577,7 @@ def test_line_journal_records_gaps_and_terms() -> None:
         LinesMissed(7, 0, 1),
         LinesReceived(7, 2, [b"x"]),
     ]
-    # What was relayed again is kept as it was.
+    # A relayed line is journalled verbatim.
     lines.append(LinesReceived(3, 2, [b"C"]))
     journal.commit()
     record = journal.get(3, 2)

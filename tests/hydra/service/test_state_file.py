@@ -1,4 +1,4 @@
-"""What a node is bound by survives it; and if it did not, the node knows that."""
+"""Durable promises of a node, and detection of their loss."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_removed_or_emptied_file_counts_as_incomplete(path: Path) -> None:
     file = opened(path, now=1_000.0)
     assert (file.durable, file.remembers) == (DurableState(), False)
     file.close()
-    # Power failed before what it said was there.
+    # The power failed before the write was durable.
     path.write_bytes(bytes(2 * RECORD_SIZE))
     file = opened(path, now=2_000.0)
     assert not file.remembers

@@ -1,4 +1,4 @@
-"""Lines in a journal."""
+"""Journal of received lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def received(first: int, last: int) -> LinesReceived:
     return LinesReceived(2, first, [b"line %d" % number for number in range(first, last + 1)])
 
 
-def test_an_end_that_the_disk_lost_is_missed_and_may_come_again(tmp_path: Path) -> None:
+def test_lines_lost_from_the_end_of_a_journal_are_reported_and_appended_again(tmp_path: Path) -> None:
     with closing(open_journal(tmp_path, STREAM)) as journal:
         lines = LineJournal(journal)
         for first in (1, 6):

@@ -1,4 +1,4 @@
-"""What an operator can say to ``twistd hydra-node``, and what is said back: one line."""
+"""Options of ``twistd hydra-node`` and their error messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECRET = b"a secret that is long enough"
 
 
 class OfOurs(HydraProtocol):
-    """What an application might run."""
+    """Protocol class of an application."""
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def refusal_of(text: str) -> str:
     return said
 
 
-def test_what_a_node_is_without_options() -> None:
+def test_default_options_make_a_local_node() -> None:
     options = options_of("")
     assert options["config"] == NodeConfig(tag="a", bootstrap=True)
     assert options["listening"] == [ServerEndpoint("tcp:6174:interface=127.0.0.1", ("127.0.0.1", 6174), True)]
@@ -71,7 +71,7 @@ def test_what_a_node_is_without_options() -> None:
     assert options["class"] is HydraProtocol
 
 
-def test_what_else_can_be_said(tmp_path: Path) -> None:
+def test_all_node_options_are_parsed(tmp_path: Path) -> None:
     options = options_of(
         "--network trades --network-size 5 --timescale 0.5 --secret-file secret --listen tcp:7000:interface=0.0.0.0"
         " --udp-listen 0.0.0.0:7001 --link tcp:b:6174 --link tcp:b:6174 --link fifo:d --irc irc.example:6667"
@@ -121,7 +121,7 @@ def test_what_else_can_be_said(tmp_path: Path) -> None:
         ("tcp:7000:interface=eth0", ServerEndpoint("tcp:7000:interface=eth0", ("eth0", 7000), False)),
     ],
 )
-def test_where_it_listens(text: str, listening: ServerEndpoint) -> None:
+def test_endpoint_without_an_interface_listens_on_loopback(text: str, listening: ServerEndpoint) -> None:
     assert parse_server_endpoint("listen", text, "tcp:6174", datagrams=True) == listening
 
 
@@ -200,7 +200,7 @@ def test_startup_errors_are_reported_by_make_service(taken: int, tmp_path: Path)
         assert "--listen: cannot listen" in refusal_of(f"--listen udp:{bound.getsockname()[1]}")
 
 
-def test_what_is_made_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_make_a_node_service_with_links_irc_and_bots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tap, "protocol_class", lambda name, base: OfOurs)
     service = service_of(
         "--link tcp:b:6174 --link tcp:c:6174:legacy=yes --link udp:b:1 --irc x:1 --channel #c --protocol of.Ours"

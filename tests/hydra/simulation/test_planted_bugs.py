@@ -1,4 +1,4 @@
-"""A checker that never fails is worth nothing: for every invariant a bug that the simulator has to find."""
+"""Planted bugs that the simulator must find, at least one per invariant."""
 
 from __future__ import annotations
 
@@ -71,14 +71,11 @@ from fyrehose_twisted.sim.schedule import FaultSchedule
 
 
 class EverySeen(LruSet):
-    """To it everything is new."""
+    """Set that reports every item as new."""
 
     def add(self, key: Any) -> bool:
         super().add(key)
         return True
-
-
-# Votes
 
 
 def votes_twice(patch: Patch) -> None:
@@ -133,10 +130,7 @@ def founds_in_the_same_term_again(patch: Patch) -> None:
 
 
 def has_the_quorum_of_the_document(patch: Patch) -> None:
-    """Plant nothing: the scenario has it."""
-
-
-# Leases and promises
+    """Plant nothing; the scenario itself uses the weaker quorum of the source document."""
 
 
 def takes_the_lease_from_too_few(patch: Patch) -> None:
@@ -235,7 +229,7 @@ def helping(context: Any) -> Iterator[None]:
 
 
 def joins_and_answers_while_promised(patch: Patch) -> None:
-    """Either is enough to keep a lease from being taken twice."""
+    """Remove both safeguards, since either one keeps a lease from being taken twice."""
     patch.setattr(JoinProcedure, "_may_knock", lambda self, link, now: link.is_regular)
     original = NodeContext.answer_deferred_ping
 
@@ -288,9 +282,6 @@ def is_released_by_a_link_that_broke(patch: Patch) -> None:
 
 def leads_beside_another(patch: Patch) -> None:
     patch.setattr(Lifecycle, "stop_leading", lambda self, why, now: None)
-
-
-# Registries
 
 
 def welcomes_before_all_have_met(patch: Patch) -> None:
@@ -373,9 +364,6 @@ def never_nominates_itself(patch: Patch) -> None:
 
 def never_looks_whether_it_agrees(patch: Patch) -> None:
     patch.setattr(RegistryCheck, "tick", lambda self, now: setattr(self, "_check_at", now + 10.0))
-
-
-# Lines
 
 
 def takes_lines_of_another_term(patch: Patch) -> None:
@@ -504,14 +492,15 @@ def relays_each_answer_again_and_again(patch: Patch) -> None:
 
 
 class SmallIslands(RepeatedPartitions):
-    """Three or four nodes in networks that fall apart."""
+    """Three or four nodes in networks that are partitioned often."""
 
     sizes = (3, 4)
 
 
 class _Struck(RepeatedPartitions):
-    """Three nodes, without guardians; every now and then whoever leads, by a slow clock, is struck, and the others have
-    fast ones."""
+    """Three nodes without guardians. The leader has a slow clock and the others have fast ones; from time to time the
+    leader gets a fault.
+    """
 
     sizes = (3,)
     guardian_probability = 0.0
@@ -542,14 +531,14 @@ class _Struck(RepeatedPartitions):
 
 
 class Reborn(_Struck):
-    """The leader is cut off, and the others start again at once: what they promised binds them all the same."""
+    """The leader is partitioned and the others restart at once, still bound by their promises."""
 
     name = "hydra.reborn"
     state_file_probability = 1.0
 
     def strike(self, leader: Host, others: list[Host]) -> None:
         if leader is self.participants.hosts[0]:
-            # Only the first founds anything.
+            # Only the first node may bootstrap.
             self.participants.leave(leader, 5.0)
             return
         self.change([leader], others, 40.0, up=False)
@@ -560,14 +549,14 @@ class Reborn(_Struck):
 
 
 class Forgetful(Reborn):
-    """The same, and nobody keeps a state file."""
+    """The same without state files."""
 
     name = "hydra.forgetful"
     state_file_probability = 0.0
 
 
 class Awakened(_Struck):
-    """The leader is cut off while one node sleeps; the other starts again, founds a network, and the first joins it."""
+    """The leader is partitioned and one node suspended; the other restarts and bootstraps, and the first joins it."""
 
     name = "hydra.awakened"
     state_file_probability = 1.0
@@ -591,8 +580,9 @@ class Awakened(_Struck):
 
 
 class Refounded(_Struck):
-    """While the founder sleeps, the last one to answer the leader starts again, cut off with the founder, and joins
-    what that founds."""
+    """The bootstrapping node is suspended; the last node to answer the leader restarts in the leader's partition and
+    joins the network that it bootstraps.
+    """
 
     name = "hydra.refounded"
     state_file_probability = 1.0
@@ -616,7 +606,7 @@ class Refounded(_Struck):
 
 
 class Naps(_Struck):
-    """One stands still for as long as others wait, wakes, and believes that nobody leads; then the leader does."""
+    """A node is suspended for an election timeout and considers the leader lost; then the leader is suspended."""
 
     name = "hydra.naps"
 
@@ -630,7 +620,7 @@ class Naps(_Struck):
 
 
 class Interrupted(_Struck):
-    """The leader is killed while lines that others want said are on their way."""
+    """The leader is killed while lines of other nodes are in flight."""
 
     name = "hydra.interrupted"
 
@@ -642,7 +632,7 @@ class Interrupted(_Struck):
 
 
 class Severed(_Struck):
-    """The leader is cut off, with or without an end to its connections."""
+    """The leader is partitioned, with its connections closed or left open."""
 
     name = "hydra.severed"
 
@@ -655,7 +645,7 @@ class Severed(_Struck):
 
 
 class Late(_Struck):
-    """The leader hears answers late, and then nobody hears the leader."""
+    """Answers reach the leader late, and then its messages reach no node."""
 
     name = "hydra.late"
 
@@ -665,7 +655,7 @@ class Late(_Struck):
 
 
 class Twins(NetworkScenario):
-    """On slow links two nodes start again together, while their former selves still take places."""
+    """On slow links two nodes restart at once while their former ids are still registered."""
 
     name = "hydra.twins"
     sizes = (5, 7)
@@ -752,14 +742,14 @@ BUGS = [
 
 
 @each(BUGS)
-def test_the_recorded_seed_shows_the_bug(bug: Bug, monkeypatch: Patch) -> None:
+def test_recorded_seed_reveals_the_planted_bug(bug: Bug, monkeypatch: Patch) -> None:
     check_seed(bug, monkeypatch)
 
 
-# What is looked for here is in the simulator, not in what users run.
+# The bug is in the simulator's code, not in the library's.
 @pytest.mark.soak(seconds=300)
 @each(BUGS)
-def test_a_search_finds_a_seed_that_shows_the_bug(bug: Bug, monkeypatch: Patch) -> None:
+def test_seed_search_reveals_the_planted_bug(bug: Bug, monkeypatch: Patch) -> None:
     search(bug, monkeypatch)
 
 
@@ -767,13 +757,13 @@ each_strike = pytest.mark.parametrize("scenario", STRIKES, ids=[scenario.name fo
 
 
 @each_strike
-def test_without_a_bug_the_recorded_seed_shows_nothing(scenario: type[NetworkScenario]) -> None:
+def test_recorded_seed_without_the_bug_violates_no_invariant(scenario: type[NetworkScenario]) -> None:
     assert_nothing_found(scenario, next((bug.seed for bug in BUGS if bug.scenario is scenario), 0))
 
 
 @pytest.mark.extended
 @each_strike
-def test_without_a_bug_nothing_is_found(scenario: type[NetworkScenario]) -> None:
+def test_seed_search_without_a_bug_finds_nothing(scenario: type[NetworkScenario]) -> None:
     for seed in range(15):
         assert_nothing_found(scenario, seed)
 

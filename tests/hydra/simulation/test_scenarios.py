@@ -15,8 +15,8 @@ pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_everything_holds_whatever_goes_wrong(scenario: type[Scenario], simulate: Simulate) -> None:
-    (outcome,) = simulate(scenario, seeds=[1])  # Fresh ones are for the soak.
+def test_all_invariants_hold_in_every_scenario(scenario: type[Scenario], simulate: Simulate) -> None:
+    (outcome,) = simulate(scenario, seeds=[1])  # New seeds are left to the soak test.
     for what in ("lines received", "lines said"):
         assert outcome.counters[what] > 0, outcome
 
@@ -26,7 +26,7 @@ def worth_its_seed(outcome: RunOutcome) -> bool:
 
 
 @seeds([9], more=range(10))
-def test_a_storm_is_one(simulate: Simulate, seeds: Sequence[int]) -> None:
+def test_storm_has_enough_faults_and_operations(simulate: Simulate, seeds: Sequence[int]) -> None:
     outcomes = simulate(Storm, seeds=seeds)
     assert all(map(worth_its_seed, outcomes)), outcomes
     for what in ("elected", "leases lost", "lines missed", "inducted", "dropped: reset"):
@@ -34,7 +34,7 @@ def test_a_storm_is_one(simulate: Simulate, seeds: Sequence[int]) -> None:
 
 
 @seeds([0], more=range(5))
-def test_where_nothing_goes_wrong_everybody_hears_everything(simulate: Simulate, seeds: Sequence[int]) -> None:
+def test_every_node_receives_every_line_without_faults(simulate: Simulate, seeds: Sequence[int]) -> None:
     class Trio(Calm):
         name = "hydra.trio"
         sizes = (3,)
@@ -46,7 +46,7 @@ def test_where_nothing_goes_wrong_everybody_hears_everything(simulate: Simulate,
 
 
 @seeds([0], more=range(2))
-def test_messages_travel_as_lines_too(simulate: Simulate, seeds: Sequence[int]) -> None:
+def test_scenarios_run_with_encoded_messages(simulate: Simulate, seeds: Sequence[int]) -> None:
     class Bytes(Carriers):
         name = "hydra.bytes"
         bytes_travel = 1.0
@@ -54,14 +54,14 @@ def test_messages_travel_as_lines_too(simulate: Simulate, seeds: Sequence[int]) 
     simulate(Bytes, seeds=seeds)
 
 
-def test_names_begin_with_the_wing_and_are_unique() -> None:
+def test_scenario_names_begin_with_hydra_and_are_unique() -> None:
     names = [scenario.name for scenario in SCENARIOS]
     assert len(set(names)) == len(names)
     assert all(name.startswith("hydra.") for name in names)
 
 
 @pytest.mark.soak
-def test_random_seeds() -> None:
+def test_scenarios_hold_for_random_seeds() -> None:
     summaries = soak(SCENARIOS, float(os.environ.get("SOAK_SECONDS", "60")))
     for name, summary in summaries.items():
         print(

@@ -1,4 +1,4 @@
-"""Proofs on transports that the test feeds, with a clock that only it moves; at the end on real sockets."""
+"""Mutual authentication on scripted transports and a manual clock, and at the end on real sockets."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ reactor: Any = installed_reactor
 
 SECRET = b"what all nodes share"
 DEADLINE = 120.0
-"""Seconds after which a test on real sockets fails. Nothing waits that long unless it is broken."""
+"""Seconds after which a test on real sockets fails; reached only on failure."""
 
 
 class Wire(StringTransport):
-    """A transport that notes how it ended."""
+    """Transport that records how it was closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,14 +63,14 @@ class Wire(StringTransport):
         self.aborted = True
 
     def taken(self) -> bytes:
-        """What was written since this was called last."""
+        """Return data written since the last call."""
         data = self.value()[self.read :]
         self.read += len(data)
         return data
 
 
 class Speaker(Protocol):
-    """What speaks on a connection that has proved."""
+    """Protocol behind an authenticated connection."""
 
     def __init__(self) -> None:
         self.heard = b""
@@ -113,7 +113,7 @@ class Speakers(Factory):
 
 @implementer(IStreamClientEndpoint)
 class Dialling:
-    """An endpoint that is connected at once."""
+    """Endpoint that connects at once."""
 
     def __init__(self) -> None:
         self.wire = Wire()
@@ -159,7 +159,7 @@ class End:
 
     @property
     def failed(self) -> str:
-        """Why it was given up, as everybody is told who should be."""
+        """Return the reported reason of the failure."""
         assert self.speakers.built == []
         (reason,) = self.counted
         if self.connected:
@@ -173,7 +173,7 @@ class End:
 
 
 def carry(first: End, second: End, size: int = 10_000) -> bytes:
-    """Let two ends talk until both are quiet; return all that was said."""
+    """Exchange data of two ends until both are quiet; return all of it."""
     said = b""
     while True:
         one, other = first.wire.taken(), second.wire.taken()
@@ -296,7 +296,7 @@ class TestStrangers:
     def test_different_secret_fails(self, symmetric: bool) -> None:
         ours, theirs = End(True, symmetric=symmetric), End(symmetric, b"something else", symmetric=symmetric)
         said = carry(ours, theirs)
-        # Whoever proves first is found out, and told nothing.
+        # The first end to send its proof is rejected and receives none.
         assert said.count(b"PROOF ") == 1
         (found_out,) = [end for end in (ours, theirs) if end.counted]
         assert symmetric or found_out is theirs
@@ -526,7 +526,7 @@ class TestDials:
         dial.cancel()
         assert len(cancelled) == 1
         assert ends[0].check(CancelledError)
-        # Twisted may have a connection for it all the same.
+        # Twisted may have a connection all the same.
         wire = Wire()
         late.makeConnection(wire)
         assert wire.aborted
@@ -559,11 +559,8 @@ class TestDials:
         assert ours.connected[0].check(ConnectionDone)
 
 
-# On real sockets
-
-
 class Talking(NodeConnection):
-    """A link that notes what comes, and tells when."""
+    """Link protocol that records messages and signals changes."""
 
     def __init__(self) -> None:
         super().__init__(HydraCodec())
@@ -600,7 +597,7 @@ class TalkingFactory(Factory):
 
 
 def when(counted: list[str]) -> tuple[Callable[[str], None], Deferred[None]]:
-    """What counts, and a Deferred that fires when it first has."""
+    """Return a counter, and a Deferred that fires at its first call."""
     first: Deferred[None] = Deferred()
 
     def count(reason: str) -> None:

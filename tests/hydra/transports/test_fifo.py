@@ -1,4 +1,4 @@
-"""Streams over named pipes: real pipes, and a reactor whose turns and whose time are the test's."""
+"""Streams over real named pipes, with a manual reactor and clock."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MAX_PING = 10.0
 
 
 class Turns(Clock):
-    """A reactor that does nothing by itself."""
+    """Reactor that a test runs turn by turn."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Turns(Clock):
         self.removeReader, self.removeWriter = self.readers.discard, self.writers.discard
 
     def settle(self) -> None:
-        """Take turns until there is nothing to do at this moment."""
+        """Run turns until nothing is due at this time."""
         for _ in range(10_000):
             self.advance(0)
             read, write, _ = select.select(self.readers, self.writers, [], 0)
@@ -74,7 +74,7 @@ class Turns(Clock):
 
 
 class End(Protocol):
-    """Notes what comes."""
+    """Protocol that records received data."""
 
     def __init__(self) -> None:
         self.got = b""
@@ -88,12 +88,12 @@ class End(Protocol):
 
     @property
     def lines(self) -> list[bytes]:
-        """What came, but for signs of life."""
+        """Return received lines without keepalives."""
         return [line for line in self.got.split(b"\r\n") if line]
 
 
 class Side:
-    """Whoever dials, and what becomes of it."""
+    """A dial and its result."""
 
     def __init__(self, reactor: Turns, directory: Path | str, side: int | None = None) -> None:
         endpoint = FifoEndpoint(reactor, str(directory), side, MAX_PING)
@@ -125,7 +125,7 @@ def pair(reactor: Turns, directory: Path) -> tuple[Side, Side]:
 
 
 def crash(reactor: Turns, transport: FifoTransport) -> None:
-    """End it as a process ends that is killed."""
+    """Drop a transport as a killed process does."""
     reactor.crashed.append(transport._pair)
     reactor.removeReader(transport._reader)
     reactor.removeWriter(transport._writer)
@@ -134,10 +134,10 @@ def crash(reactor: Turns, transport: FifoTransport) -> None:
 
 
 def held(directory: Path | str) -> list[str]:
-    """Return what this process has open in a directory, or has open of it."""
+    """Return descriptors of this process that belong to a directory."""
     found = []
     for name in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # The one that lists them is gone.
+        with suppress(FileNotFoundError):  # The descriptor of the listing itself is closed.
             found.append(os.readlink(f"/proc/self/fd/{name}"))
     return sorted(one for one in found if one.startswith(str(directory)))
 
@@ -149,7 +149,7 @@ def link(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def reactor() -> Iterator[Turns]:
-    """A reactor whose pipes are closed when the test is over."""
+    """Return a reactor whose pipes are closed after the test."""
     made = Turns()
     yield made
     for side in made.sides:
@@ -159,7 +159,7 @@ def reactor() -> Iterator[Turns]:
             crash(made, side.transport)
 
 
-def test_lines_go_both_ways_and_the_end_is_told(reactor: Turns, link: Path) -> None:
+def test_fifo_link_carries_lines_both_ways_and_reports_its_close(reactor: Turns, link: Path) -> None:
     one, other = pair(reactor, link)
     assert held(link) != []
     assert verifyObject(ITransport, one.transport)
@@ -184,7 +184,7 @@ def test_lines_go_both_ways_and_the_end_is_told(reactor: Turns, link: Path) -> N
     assert not reactor.readers | reactor.writers
 
 
-def test_what_it_makes_is_for_one_user_alone(reactor: Turns, link: Path) -> None:
+def test_fifo_files_are_private_to_their_user(reactor: Turns, link: Path) -> None:
     before = os.umask(0)
     try:
         Side(reactor, link).dial.cancel()
@@ -198,7 +198,7 @@ def test_what_it_makes_is_for_one_user_alone(reactor: Turns, link: Path) -> None
     }
 
 
-def test_a_dial_waits_for_the_other_side_and_can_be_given_up(reactor: Turns, link: Path) -> None:
+def test_fifo_dial_waits_for_the_other_side_and_can_be_cancelled(reactor: Turns, link: Path) -> None:
     alone = Side(reactor, link)
     reactor.run(60)
     assert alone.end is alone.problem is None
@@ -214,7 +214,7 @@ def test_a_dial_waits_for_the_other_side_and_can_be_given_up(reactor: Turns, lin
     assert late.end is not None
 
 
-def test_calls_that_nobody_reads_do_not_pile_up(reactor: Turns, link: Path) -> None:
+def test_unread_fifo_dials_do_not_accumulate(reactor: Turns, link: Path) -> None:
     for _ in range(50):
         alone = Side(reactor, link)
         reactor.run(20, step=0.5)
@@ -226,17 +226,17 @@ def test_calls_that_nobody_reads_do_not_pile_up(reactor: Turns, link: Path) -> N
     alone.dial.cancel()
 
 
-def test_what_was_left_in_the_pipes_does_not_count(reactor: Turns, link: Path) -> None:
+def test_fifo_data_of_an_earlier_session_is_discarded(reactor: Turns, link: Path) -> None:
     one, other = pair(reactor, link)
     session, peer = one.transport.session, other.transport.session
-    reactor.readers.clear()  # Nobody reads any more.
+    reactor.readers.clear()  # Both ends stop reading.
     for number in range(300):
         one.transport.write(b"OLD %d\r\n" % number)
         other.transport.write(b"OLD %d\r\n" % number)
         for writer in tuple(reactor.writers):
             writer.doWrite()
     held = [os.open(link / name, os.O_RDWR | os.O_NONBLOCK) for name in ("0to1", "1to0")]
-    for descriptor in held:  # A torn line, and sessions that are over.
+    for descriptor in held:  # A torn line, and messages of closed sessions.
         os.write(descriptor, b"\0FIFO %b %b\r\nSTALE\r\n\0FIFO %b %b\r\nSTALE\r\nTOR" % (session, peer, peer, session))
     for transport in one.transport, other.transport:
         crash(reactor, transport)
@@ -251,7 +251,7 @@ def test_what_was_left_in_the_pipes_does_not_count(reactor: Turns, link: Path) -
         os.close(descriptor)
 
 
-def test_a_call_of_somebody_who_is_gone_opens_nothing(reactor: Turns, link: Path) -> None:
+def test_fifo_dial_of_an_exited_process_opens_no_link(reactor: Turns, link: Path) -> None:
     Side(reactor, link, 0).dial.cancel()
     Side(reactor, link, 1).dial.cancel()
     held = os.open(link / "1to0", os.O_RDWR | os.O_NONBLOCK)
@@ -263,7 +263,7 @@ def test_a_call_of_somebody_who_is_gone_opens_nothing(reactor: Turns, link: Path
     alone.dial.cancel()
 
 
-def test_a_torn_line_of_a_killed_process_is_not_delivered(reactor: Turns, link: Path) -> None:
+def test_partial_fifo_line_of_a_killed_process_is_not_delivered(reactor: Turns, link: Path) -> None:
     one, other = pair(reactor, link)
     os.write(one.transport._pair.outgoing, b"WHOLE\r\nTOR")
     reactor.settle()
@@ -276,7 +276,7 @@ def test_a_torn_line_of_a_killed_process_is_not_delivered(reactor: Turns, link: 
     assert again.end is None
 
 
-def test_who_is_opened_anew_ends_what_was_open(reactor: Turns, link: Path) -> None:
+def test_reopened_fifo_side_ends_the_previous_link(reactor: Turns, link: Path) -> None:
     one, other = pair(reactor, link)
     crash(reactor, one.transport)
     again = Side(reactor, link)
@@ -293,7 +293,7 @@ def test_who_is_opened_anew_ends_what_was_open(reactor: Turns, link: Path) -> No
     assert other.end.got == b"HELLO\r\n"
 
 
-def test_silence_ends_it_and_signs_of_life_keep_it(reactor: Turns, link: Path) -> None:
+def test_fifo_keepalives_keep_a_link_and_silence_ends_it(reactor: Turns, link: Path) -> None:
     one, other = pair(reactor, link)
     reactor.run(10 * MAX_PING)
     assert one.end is not None
@@ -308,7 +308,7 @@ def test_silence_ends_it_and_signs_of_life_keep_it(reactor: Turns, link: Path) -
     assert isinstance(other.end.lost, TimeoutError)
 
 
-def test_a_line_in_two_halves_is_not_cut_by_a_sign_of_life(reactor: Turns, link: Path) -> None:
+def test_fifo_keepalive_does_not_split_a_partial_line(reactor: Turns, link: Path) -> None:
     one, other = pair(reactor, link)
     one.transport.write(b"HEL")
     reactor.run(2 * MAX_PING)
@@ -319,7 +319,7 @@ def test_a_line_in_two_halves_is_not_cut_by_a_sign_of_life(reactor: Turns, link:
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_pipes_that_go_away_end_it_and_are_made_again(reactor: Turns, link: Path, replace: bool) -> None:
+def test_removed_fifo_ends_the_link_and_is_created_again(reactor: Turns, link: Path, replace: bool) -> None:
     one, other = pair(reactor, link)
     (link / "0to1").unlink()
     if replace:
@@ -327,13 +327,13 @@ def test_pipes_that_go_away_end_it_and_are_made_again(reactor: Turns, link: Path
     reactor.run(2)
     assert one.end is not None
     assert other.end is not None
-    # Whichever finds it out tells the other one, if there is still a pipe that way.
+    # The end that detects it first tells the other one if a pipe is left.
     assert isinstance(one.end.lost, ConnectionLost)
     assert isinstance(other.end.lost, ConnectionLost | ConnectionDone)
     pair(reactor, link)
 
 
-def test_what_is_no_pipe_or_open_to_everybody_is_refused(reactor: Turns, tmp_path: Path) -> None:
+def test_fifo_directory_with_other_files_or_open_permissions_is_refused(reactor: Turns, tmp_path: Path) -> None:
     def problem_of(directory: Path, side: int | None = None) -> BaseException | None:
         return Side(reactor, directory, side).problem
 
@@ -361,7 +361,7 @@ def test_what_is_no_pipe_or_open_to_everybody_is_refused(reactor: Turns, tmp_pat
     assert held(tmp_path) == []
 
 
-def test_a_side_belongs_to_one(reactor: Turns, link: Path) -> None:
+def test_fifo_side_in_use_is_refused(reactor: Turns, link: Path) -> None:
     pair(reactor, link)
     third = Side(reactor, link)
     assert isinstance(third.problem, OperationalError)
@@ -370,7 +370,7 @@ def test_a_side_belongs_to_one(reactor: Turns, link: Path) -> None:
 
 
 class Pushing:
-    """A producer of lines that stops when it is told to."""
+    """Producer of lines that pauses on request."""
 
     def __init__(self, transport: Any, total: int) -> None:
         self.transport, self.total = transport, total
@@ -393,7 +393,7 @@ class Pushing:
         self.total = 0
 
 
-def test_a_full_pipe_pauses_who_writes(reactor: Turns, link: Path) -> None:
+def test_full_fifo_pauses_the_producer(reactor: Turns, link: Path) -> None:
     one, other = pair(reactor, link)
     reading = other.transport._reader
     reactor.removeReader(reading)
@@ -417,7 +417,7 @@ def test_a_full_pipe_pauses_who_writes(reactor: Turns, link: Path) -> None:
     assert isinstance(other.end.lost, ConnectionDone)
 
 
-def test_the_rest_is_given_up_if_nobody_reads_it(reactor: Turns, link: Path) -> None:
+def test_unread_fifo_data_is_discarded_after_the_linger_time(reactor: Turns, link: Path) -> None:
     one, other = pair(reactor, link)
     reactor.removeReader(other.transport._reader)
     one.transport.write(b"SEND 7 PRIVMSG #c :something\r\n" * 10_000)
@@ -427,7 +427,7 @@ def test_the_rest_is_given_up_if_nobody_reads_it(reactor: Turns, link: Path) -> 
     assert isinstance(one.end.lost, ConnectionDone)
 
 
-def test_a_slow_reader_gets_all_of_a_stream_that_was_closed(reactor: Turns, link: Path) -> None:
+def test_slow_fifo_reader_receives_all_data_written_before_the_close(reactor: Turns, link: Path) -> None:
     one, other = pair(reactor, link)
     reading = other.transport._reader
     reactor.removeReader(reading)
@@ -437,7 +437,7 @@ def test_a_slow_reader_gets_all_of_a_stream_that_was_closed(reactor: Turns, link
     assert other.end is not None
     took = 0.0
     while one.end.lost is None:
-        # It reads a part of it, and then nothing for nearly as long as it may.
+        # It reads a part, and then nothing for nearly the linger time.
         other.transport._read()
         reactor.run(0.6 * LINGER)
         took += 0.6 * LINGER
@@ -449,7 +449,7 @@ def test_a_slow_reader_gets_all_of_a_stream_that_was_closed(reactor: Turns, link
     assert isinstance(other.end.lost, ConnectionDone)
 
 
-def test_it_can_be_cut_off(reactor: Turns, link: Path) -> None:
+def test_aborted_fifo_link_closes_at_both_ends(reactor: Turns, link: Path) -> None:
     one, other = pair(reactor, link)
     one.transport.abortConnection()
     reactor.settle()
@@ -459,7 +459,7 @@ def test_it_can_be_cut_off(reactor: Turns, link: Path) -> None:
     assert isinstance(other.end.lost, ConnectionDone)
 
 
-def test_a_line_too_long_for_a_pipe_ends_it(reactor: Turns, link: Path) -> None:
+def test_line_over_the_pipe_buffer_size_ends_the_fifo_link(reactor: Turns, link: Path) -> None:
     one, other = pair(reactor, link)
     one.transport.write(b"x" * select.PIPE_BUF + b"\r\n")
     reactor.settle()
@@ -475,7 +475,7 @@ def test_a_line_too_long_for_a_pipe_ends_it(reactor: Turns, link: Path) -> None:
 
 
 @given(st.integers(0, 2**32))
-def test_each_stream_is_a_piece_of_one_conversation_whatever_dies(seed: int) -> None:
+def test_fifo_stream_is_a_part_of_one_session_despite_crashes(seed: int) -> None:
     rng, reactor = Random(seed), Turns()
     with tempfile.TemporaryDirectory() as directory:
         sides: list[Side | None] = [None, None]

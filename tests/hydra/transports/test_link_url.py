@@ -141,7 +141,7 @@ def test_examples_are_valid_links(example: str) -> None:
     assert parse_link(example).text == example
 
 
-def test_a_link_stays_what_it_is() -> None:
+def test_link_url_is_immutable_and_hashable() -> None:
     spec = parse_link("tcp:192.0.2.7:6174")
     with pytest.raises(FrozenInstanceError):
         spec.port = 1  # type: ignore[misc]
@@ -150,7 +150,7 @@ def test_a_link_stays_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("host", ["node.example.org", "192.0.2.7"])
-def test_twisted_takes_the_endpoint_of_a_link_over_tls(host: str) -> None:
+def test_tls_link_makes_a_twisted_endpoint_string(host: str) -> None:
     spec = parse_link(f"tls:{host}:6174:timeout=5")
     endpoint: Any = clientFromString(reactor, spec.endpoint)
     wrapped = endpoint._wrappedEndpoint
@@ -159,14 +159,14 @@ def test_twisted_takes_the_endpoint_of_a_link_over_tls(host: str) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"]), min_size=1))
-def test_any_directory_can_be_named(directory: str) -> None:
+def test_link_url_accepts_any_directory(directory: str) -> None:
     text = directory.replace("\\", r"\\").replace(":", r"\:").replace("=", r"\=")
     assert parse_link(f"fifo:{text}").directory == directory
     assert parse_link(f"fifo:{text}:side=1").directory == directory
 
 
 @given(st.sampled_from([*EXAMPLES, ""]), st.text() | st.text(":=\\[]0123ab", max_size=20))
-def test_any_other_text_raises_nothing_else(kind: str, text: str) -> None:
+def test_arbitrary_link_text_raises_only_configuration_errors(kind: str, text: str) -> None:
     try:
         spec = parse_link(f"{kind}:{text}")
     except ConfigurationError:

@@ -1,4 +1,4 @@
-"""Sessions of fragments, and links over IRC on transports that the test feeds."""
+"""Notice stream sessions, and IRC links on scripted transports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SECRET = b"sixteen bytes or more"
 
 
 class Pair:
-    """Two ends, and what is on the way between them, in order."""
+    """Two ends of a session and the notices in flight between them, in order."""
 
     def __init__(self, seed: int = 0, *, rate: float = 1_000.0, secrets: Any = (None, None), **more: Any) -> None:
         self.random = random.Random(seed)
@@ -65,7 +65,7 @@ class Pair:
                     self.way[index].append(message)
 
     def carry(self) -> None:
-        """Let everything arrive that is on the way, and whatever that causes."""
+        """Deliver all notices in flight and those that they cause."""
         self.collect()
         while any(self.way):
             for index in (0, 1):
@@ -74,7 +74,7 @@ class Pair:
                     self.collect()
 
     def advance(self, seconds: float) -> None:
-        """Let time go by, from one deadline to the next."""
+        """Advance the clock from one deadline to the next."""
         end = self.now + seconds
         while True:
             self.carry()
@@ -98,7 +98,7 @@ def opened(**more: Any) -> Pair:
     return pair
 
 
-def test_the_wire() -> None:
+def test_notice_stream_sends_the_documented_messages() -> None:
     pair = opened(burst=100)
     ivan, boris = (sent[0].split()[2] for sent in pair.sent)
     assert pair.sent == [
@@ -126,7 +126,9 @@ def test_the_wire() -> None:
     st.lists(st.tuples(st.booleans(), st.binary(max_size=1_200), st.floats(0, 3)), max_size=12),
     st.booleans(),
 )
-def test_everything_arrives_in_order(seed: int, writes: list[tuple[bool, bytes, float]], proved: bool) -> None:
+def test_notice_stream_delivers_all_data_in_order(
+    seed: int, writes: list[tuple[bool, bytes, float]], proved: bool
+) -> None:
     pair = opened(seed=seed, rate=5.0, secrets=(SECRET, SECRET) if proved else (None, None))
     expected = [b"", b""]
     for second, data, wait in writes:
@@ -136,7 +138,7 @@ def test_everything_arrives_in_order(seed: int, writes: list[tuple[bool, bytes, 
     for _ in range(200):
         if not any(end.waiting for end in pair.ends):
             break
-        pair.ends[0].write(b"\n", pair.now)  # Signs of life.
+        pair.ends[0].write(b"\n", pair.now)  # Keepalives.
         pair.ends[1].write(b"\n", pair.now)
         expected = [data + b"\n" for data in expected]
         pair.advance(5)
@@ -145,7 +147,7 @@ def test_everything_arrives_in_order(seed: int, writes: list[tuple[bool, bytes, 
 
 
 @given(st.integers(0, 10_000), st.sets(st.integers(0, 30)), st.booleans())
-def test_what_is_lost_leaves_no_hole(seed: int, lost: set[int], proved: bool) -> None:
+def test_lost_notice_ends_the_session_without_a_gap(seed: int, lost: set[int], proved: bool) -> None:
     pair = Pair(seed, secrets=(SECRET, SECRET) if proved else (None, None), burst=100)
     sent = 0
 
@@ -167,10 +169,10 @@ def test_what_is_lost_leaves_no_hole(seed: int, lost: set[int], proved: bool) ->
         assert written[1 - end].startswith(pair.came[end])
     pair.advance(100)
     opened = [end for end in pair.ends if end.state is NoticeState.OPEN]
-    assert not opened  # All of them end by silence at the latest.
+    assert not opened  # Each session ends by silence at the latest.
 
 
-def test_lines_that_wait_go_together() -> None:
+def test_queued_lines_share_notices() -> None:
     pair = opened(rate=1.0)
     pair.advance(10)
     pair.sent = [[], []]
@@ -191,7 +193,7 @@ def test_lines_that_wait_go_together() -> None:
     assert all(piece.data.endswith(b"\n") for piece in pieces if piece)
 
 
-def test_the_rate_is_kept_to() -> None:
+def test_notice_stream_keeps_to_its_rate() -> None:
     pair = opened(rate=2.0, burst=3, silence=1_000.0)
     pair.advance(10)
     pair.sent = [[], []]
@@ -205,7 +207,7 @@ def test_the_rate_is_kept_to() -> None:
     assert times[-1] == 40
 
 
-def test_one_end_comes_later() -> None:
+def test_notice_stream_opens_when_the_other_end_appears_later() -> None:
     pair = Pair()
     pair.lose = lambda sender, message: True
     pair.advance(9)
@@ -216,9 +218,9 @@ def test_one_end_comes_later() -> None:
     assert pair.stages == (NoticeState.OPEN, NoticeState.OPEN)
 
 
-def test_an_answer_that_is_lost_is_given_again() -> None:
+def test_lost_handshake_notice_is_repeated() -> None:
     pair = Pair()
-    # The first offer of one end, so that the two do not cross; then the answer to its second.
+    # The first offer of one end, so that the offers do not cross; then the reply to its second.
     lost = [(1, b"H1 OPEN "), (0, b"H1 OPENED ")]
 
     def lose(sender: int, message: bytes) -> bool:
@@ -235,7 +237,7 @@ def test_an_answer_that_is_lost_is_given_again() -> None:
     assert pair.stages == (NoticeState.OPEN, NoticeState.OPEN)
 
 
-def test_all_that_waits_is_sent_before_the_end() -> None:
+def test_notice_stream_sends_queued_data_before_it_closes() -> None:
     pair = opened(rate=2.0)
     pair.ends[0].write(b"x" * 5_000, pair.now)
     pair.ends[0].close(pair.now)
@@ -248,7 +250,7 @@ def test_all_that_waits_is_sent_before_the_end() -> None:
 
 
 @pytest.mark.parametrize("restarted", [0, 1])
-def test_an_end_that_begins_again_ends_the_session(restarted: int) -> None:
+def test_restarted_end_ends_the_notice_session(restarted: int) -> None:
     pair = opened()
     pair.ends[restarted].write(b"before\n", pair.now)
     pair.carry()
@@ -268,7 +270,7 @@ def test_an_end_that_begins_again_ends_the_session(restarted: int) -> None:
     assert pair.came[restarted] == b"after\n"
 
 
-def test_what_is_left_of_an_earlier_session_is_nothing() -> None:
+def test_notices_of_an_earlier_session_are_ignored() -> None:
     pair = opened(secrets=(SECRET, SECRET))
     pair.ends[0].write(b"old\n", pair.now)
     pair.collect()
@@ -287,14 +289,14 @@ def test_what_is_left_of_an_earlier_session_is_nothing() -> None:
 
 
 @pytest.mark.parametrize("secrets", [(SECRET, b"another one of sixteen"), (SECRET, None), (None, SECRET)])
-def test_ends_that_know_different_secrets_never_meet(secrets: Any) -> None:
+def test_notice_stream_does_not_open_with_different_secrets(secrets: Any) -> None:
     pair = Pair(secrets=secrets)
     pair.advance(20)
     assert pair.stages == (NoticeState.OFFERED, NoticeState.OFFERED)
     assert any(end.counters["unproved"] + end.counters["early"] for end in pair.ends)
 
 
-def test_nothing_can_be_sent_back_to_whoever_sent_it() -> None:
+def test_reflected_notice_ends_the_session() -> None:
     pair = opened(secrets=(SECRET, SECRET))
     pair.sent = [[], []]
     pair.ends[0].write(b"mine\n", pair.now)
@@ -333,7 +335,7 @@ def messages_of(number: int) -> bytes:
         ([b"H1 CLOSE"], "a message is malformed"),
     ],
 )
-def test_messages_that_end_a_session(messages: list[bytes], why: str) -> None:
+def test_invalid_notice_ends_the_session(messages: list[bytes], why: str) -> None:
     pair = opened()
     for message in messages:
         pair.ends[1].receive(message, pair.now)
@@ -343,10 +345,10 @@ def test_messages_that_end_a_session(messages: list[bytes], why: str) -> None:
         assert pair.came[1] in (b"", b"a")
         pair.ends[0].write(b"x", pair.now)
         pair.carry()
-        assert pair.ends[0].end_reason == "closed"  # It is told.
+        assert pair.ends[0].end_reason == "closed"  # The peer is told.
 
 
-def test_what_is_none_of_the_session_is_left_alone() -> None:
+def test_foreign_notice_is_ignored_and_counted() -> None:
     pair = opened()
     for message in (
         b"hello",
@@ -361,7 +363,7 @@ def test_what_is_none_of_the_session_is_left_alone() -> None:
     assert pair.ends[1].counters["foreign"] == 5
 
 
-def test_silence_ends_it() -> None:
+def test_silence_ends_the_notice_session() -> None:
     pair = opened(silence=30.0)
     pair.advance(29)
     pair.ends[0].write(b"\n", pair.now)
@@ -370,7 +372,7 @@ def test_silence_ends_it() -> None:
     assert (pair.ends[0].end_reason, pair.ends[1].end_reason) == ("silent", "closed")
 
 
-def test_too_much_waits() -> None:
+def test_notice_session_with_too_much_unsent_data_ends() -> None:
     pair = opened(rate=1.0)
     pair.ends[0].write(b"x" * MAX_QUEUED, pair.now)
     assert pair.ends[0].state is NoticeState.OPEN
@@ -381,7 +383,7 @@ def test_too_much_waits() -> None:
 
 
 @given(st.lists(st.binary(max_size=60) | st.builds(lambda tail: b"H1 " + tail, st.binary(max_size=60)), max_size=5))
-def test_whatever_comes(messages: list[bytes]) -> None:
+def test_arbitrary_notices_deliver_no_data(messages: list[bytes]) -> None:
     for stage in (Pair, opened):
         pair = stage()
         for message in messages:
@@ -391,11 +393,8 @@ def test_whatever_comes(messages: list[bytes]) -> None:
         assert pair.came == [b"", b""]
 
 
-# The link
-
-
 class End(Protocol):
-    """Notes what comes."""
+    """Protocol that records received data."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -420,7 +419,7 @@ class End(Protocol):
 
 
 class Net:
-    """An IRC server in the same clock, which passes NOTICEs on to whoever has a nick."""
+    """IRC server on the same clock that relays NOTICEs to the holder of a nick."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -481,7 +480,7 @@ class Net:
         return found[0], found[1]
 
 
-def test_a_link() -> None:
+def test_irc_link_carries_data_both_ways() -> None:
     net = Net()
     ivan, boris = net.link(secret=SECRET)
     ivan.transport.writeSequence([b"a\r\n", b"b\r\n"])
@@ -505,7 +504,7 @@ def test_a_link() -> None:
     assert ivan.producing == "s"
 
 
-def test_only_notices_of_the_peer_count() -> None:
+def test_irc_link_accepts_only_notices_of_its_peer() -> None:
     net = Net()
     ivan, _ = net.link()
     user = net.users["ivan"]
@@ -517,7 +516,7 @@ def test_only_notices_of_the_peer_count() -> None:
     assert ivan.data == b"a"
 
 
-def test_whoever_writes_too_much_is_paused() -> None:
+def test_irc_link_pauses_a_fast_producer() -> None:
     net = Net()
     ivan, boris = net.link(rate=10.0)
     ivan.transport.registerProducer(ivan, True)
@@ -531,7 +530,7 @@ def test_whoever_writes_too_much_is_paused() -> None:
     assert ivan.producing == "pr"
     ivan.transport.loseConnection()
     net.advance(2)
-    assert ivan.lost is None  # It may produce more.
+    assert ivan.lost is None  # The producer may write more.
     ivan.transport.write(b"the end")
     ivan.transport.unregisterProducer()
     net.advance(2)
@@ -550,7 +549,7 @@ def test_whoever_writes_too_much_is_paused() -> None:
         (b":boris!u@h NOTICE ivan :H1 OPEN AAAAAAAAAAAAAAAA -\r\n", "the peer opened a new session"),
     ],
 )
-def test_what_ends_a_link(line: bytes, reason: str) -> None:
+def test_irc_error_or_departure_of_the_peer_ends_the_link(line: bytes, reason: str) -> None:
     net = Net()
     ivan, boris = net.link()
     net.users["ivan"].dataReceived(line)
@@ -563,7 +562,7 @@ def test_what_ends_a_link(line: bytes, reason: str) -> None:
 
 
 @pytest.mark.parametrize(("goodbye", "reason"), [(True, "closed"), (False, "no longer on IRC")])
-def test_an_abort_ends_a_link_at_once(goodbye: bool, reason: str) -> None:
+def test_aborted_irc_link_ends_at_both_ends(goodbye: bool, reason: str) -> None:
     net = Net()
     ivan, boris = net.link(max_ping=10.0)
     connection = net.users["boris"].transport
@@ -571,7 +570,7 @@ def test_an_abort_ends_a_link_at_once(goodbye: bool, reason: str) -> None:
 
     def abort() -> None:
         if not goodbye:
-            connection.clear()  # The server sees the reset before it has read that.
+            connection.clear()  # The server sees the reset before it has read the QUIT.
         reset()
 
     connection.abortConnection = abort
@@ -583,7 +582,7 @@ def test_an_abort_ends_a_link_at_once(goodbye: bool, reason: str) -> None:
     assert reason in str(ivan.lost)
 
 
-def test_silence_ends_a_link() -> None:
+def test_silence_ends_an_irc_link() -> None:
     net = Net()
     ivan, boris = net.link(max_ping=1.0)
     for _ in range(5):
@@ -596,7 +595,7 @@ def test_silence_ends_a_link() -> None:
     assert boris.lost is not None
 
 
-def test_an_application_that_fails_costs_its_link() -> None:
+def test_exception_of_the_application_ends_its_irc_link() -> None:
     net = Net()
     ivan, boris = net.link()
     ivan.dataReceived = lambda data: 1 / 0
@@ -606,7 +605,7 @@ def test_an_application_that_fails_costs_its_link() -> None:
     assert boris.lost is not None
 
 
-def test_a_factory_that_refuses_and_one_who_gives_up() -> None:
+def test_refused_or_cancelled_irc_dial_fails() -> None:
     net = Net()
 
     class Refusing(Factory):
@@ -637,7 +636,7 @@ def test_a_factory_that_refuses_and_one_who_gives_up() -> None:
     assert (net.users, net.clock.getDelayedCalls()) == ({}, [])
 
 
-def test_links_that_cannot_be() -> None:
+def test_invalid_irc_link_options_are_refused() -> None:
     for options in (("ivan", "IVAN"), ("a[", "A{"), ("", "b"), ("a", "#b"), ("a", "b c")):
         with pytest.raises(ConfigurationError):
             IrcEndpoint(Clock(), "h", 1, *options)
@@ -646,7 +645,7 @@ def test_links_that_cannot_be() -> None:
             IrcEndpoint(Clock(), "h", 1, "a", "b", **more)  # type: ignore[arg-type]
 
 
-def test_interfaces() -> None:
+def test_irc_link_implements_its_interfaces() -> None:
     from twisted.internet.interfaces import IAddress, IConsumer, IStreamClientEndpoint, ITransport
 
     net = Net()

@@ -181,7 +181,7 @@ def decode(data: bytes) -> list[Message]:
 
 
 def outcome(pieces: list[bytes]) -> tuple[list[Message], bool]:
-    """What a decoder finds, and whether it then fails."""
+    """Return the decoded messages, and whether the decoder then fails."""
     decoder = HydraDecoder()
     found: list[Message] = []
     try:
@@ -287,7 +287,7 @@ class TestLines:
     def test_overlong_text_for_people_is_truncated(self) -> None:
         assert decode(b"KNOCK 7 " + b"t" * 500 + b"\r\n") == [Knock(7, "t" * MAX_TAG)]
         assert decode(b"DROP 7 " + b"r" * 500 + b"\r\n") == [Drop(7, "r" * MAX_REASON)]
-        # Through the middle of a letter, even.
+        # The cut may split a UTF-8 character.
         (pong,) = decode(b"PONG x 7 1 t" + "ä".encode() * 40 + b"\r\n")
         assert encode(pong) == b"PONG x 7 1 t" + "ä".encode() * 31 + b"\xc3\r\n"
 
@@ -352,7 +352,7 @@ class TestLimits:
 
 class TestStreams:
     @given(st.lists(messages, max_size=6))
-    def test_decode_undoes_encode(self, some: list[Message]) -> None:
+    def test_decode_inverts_encode_of_a_message(self, some: list[Message]) -> None:
         found = decode(b"".join(map(encode, some)))
         assert found == some
         assert list(map(repr, found)) == list(map(repr, some))
@@ -384,7 +384,7 @@ class TestStreams:
         assert outcome(pieces) == outcome([data]) == outcome([data[at : at + 1] for at in range(len(data))])
 
     @given(st.binary(max_size=400))
-    def test_arbitrary_bytes_raise_nothing_but_remote_errors(self, data: bytes) -> None:
+    def test_arbitrary_bytes_raise_only_remote_errors_in_the_line_decoder(self, data: bytes) -> None:
         with suppress(RemoteError):
             decode(data + b"\r\n")
 
@@ -405,7 +405,7 @@ class TestStreams:
 
 
 @pytest.mark.soak(seconds=60)
-def test_a_minute_of_mutations_raises_nothing_but_remote_errors() -> None:
+def test_mutated_lines_raise_only_remote_errors_for_45_seconds() -> None:
     rng, stop, tried = Random(2), time.monotonic() + 45, 0
     whole: list[Any] = [line + b"\r\n" for _, line in WRITTEN] + [line + b"\r\n" for line, _ in MALFORMED]
     while time.monotonic() < stop:

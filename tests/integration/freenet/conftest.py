@@ -1,4 +1,4 @@
-"""Nodes of freenet that are processes of their own."""
+"""Freenet nodes as processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY = named_key("news")
 
 
 class Node:
-    """``twistd freenet-node`` in a process of its own, which is started with the same options each time."""
+    """``twistd freenet-node`` in a process of its own, restarted with the same options."""
 
     def __init__(
         self, number: int, start: Any, await_true: Any, asking: Any, ports: tuple[int, int], root: Path
@@ -37,28 +37,28 @@ class Node:
         return f"node {self.number}"
 
     def start(self) -> Node:
-        """Start it, again if it has ended."""
+        """Start or restart it."""
         own = "--listen", f"tcp:{self.port}", "--control", f"tcp:{self.control}", "--state", f"{self.number}.state"
         command = "twistd", "-n", "--pidfile=", "freenet-node", *own, *self.options
         self.program = self._start(*command, cwd=self.root, stderr=subprocess.STDOUT)
         return self
 
     def kill(self) -> None:
-        """Kill it with -9."""
+        """Kill it with SIGKILL."""
         assert self.program.signal(signal.SIGKILL).finish() == -signal.SIGKILL, self.program
         assert "Traceback" not in self.program.out, self.program
 
     def stop(self) -> None:
-        """Stop it as an operator would."""
+        """Stop it with SIGTERM."""
         assert self.program.signal(signal.SIGTERM).finish() == -signal.SIGTERM, self.program
         assert "Traceback" not in self.program.out, self.program
 
     def asking(self) -> Any:
-        """Connect to its --control."""
+        """Connect to its control port."""
         return self._asking(self.control)
 
     def status(self) -> dict[str, Any]:
-        """Return how it looks; nothing if it does not answer."""
+        """Return its status, empty without a response."""
         try:
             with closing(self.asking()) as asking:
                 found: dict[str, Any] = asking.ask(ask="status")["status"]
@@ -67,12 +67,12 @@ class Node:
             return {}
 
     def stream(self, key: bytes = KEY) -> dict[str, Any]:
-        """Return how one of its streams looks; nothing if it has no part in it."""
+        """Return the status of one of its streams, empty if it has none."""
         found: list[dict[str, Any]] = self.status().get("streams", [])
         return next((one for one in found if one["key"] == key.hex()), {})
 
     def wait_for(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-        """Return how it looks once that is as it should be."""
+        """Return its status once a condition on it holds."""
         found: list[dict[str, Any]] = []
 
         def holds() -> bool:
@@ -84,19 +84,19 @@ class Node:
         return found[-1]
 
     def wait_until_settled(self, key: bytes = KEY) -> None:
-        """Return when it belongs to a tree."""
+        """Wait until it belongs to a tree."""
         self.wait_for(
             lambda state: any(one["key"] == key.hex() and one["phase"] == "settled" for one in state["streams"])
         )
 
     def wait_for_packet(self, number: int, key: bytes = KEY) -> None:
-        """Return when it has a packet."""
+        """Wait until it has a packet."""
         self.wait_for(
             lambda state: any(one["key"] == key.hex() and one["newest"] == number for one in state["streams"])
         )
 
     def publish(self, *packets: str, key: bytes = KEY) -> list[int]:
-        """Publish packets, and return their numbers."""
+        """Publish packets and return their numbers."""
         with closing(self.asking()) as asking:
             for identity, packet in enumerate(packets):
                 asking.tell(ask="publish", key=key.hex(), data=packet, id=identity)
@@ -105,7 +105,7 @@ class Node:
         return [answers[identity]["number"] for identity in range(len(packets))]
 
     def journal(self, key: bytes = KEY) -> list[tuple[int, str]]:
-        """Return the packets in its journal; read it when nobody writes it any more."""
+        """Return the packets in its journal, which must have no writer any more."""
         found: list[tuple[int, str]] = []
         with closing(open_reader(self.root / f"{self.number}.journal" / f"freenet-{key.hex()}")) as reader:
             for epoch in reader.epochs():
@@ -121,20 +121,20 @@ class Network(list[Node]):
     """Nodes that know some of one another."""
 
     def subscribers(self) -> list[Node]:
-        """Those that run and want the stream."""
+        """Return running nodes that subscribe to the stream."""
         return [node for node in self if "--subscribe" in node.options and node.program.process.poll() is None]
 
     def tree(self) -> dict[str, dict[str, Any]]:
-        """Return how the stream looks at each member, by id."""
+        """Return the status of the stream at each member, by node id."""
         running = (node for node in self if node.program.process.poll() is None)
         states = [state for state in (node.status() for node in running) if "streams" in state]
         return {state["node"]: stream for state in states for stream in state["streams"] if stream["key"] == KEY.hex()}
 
     def wait_for_one_tree(self, root: Node | None = None) -> dict[str, dict[str, Any]]:
-        """Return how the stream looks at each member, once there is one root. Nodes that start together do not know of
-        one another at first, and there are several.
+        """Return the status of the stream at each member once there is one root. Nodes that start together do not
+        know one another at first, so that there are several.
 
-        :param root: which of them has to be the root.
+        :param root: node that must be the root.
         """
         found: list[dict[str, dict[str, Any]]] = []
 
@@ -154,14 +154,14 @@ class Network(list[Node]):
         return next(one for one in self if one.status().get("node") == node)
 
     def wait_for_packet(self, number: int) -> None:
-        """Return when all subscribers have a packet."""
+        """Wait until all subscribers have a packet."""
         for node in self.subscribers():
             node.wait_for_packet(number)
 
 
 @pytest.fixture
 def network(start: Any, await_true: Any, asking: Any, free_port: Any, tmp_path: Path) -> Callable[..., Network]:
-    """Make nodes that are not started yet, evenly spread on the ring. Each knows the one before it and some others."""
+    """Return a function that makes nodes evenly spread on the ring, each with its predecessor and chords as peers."""
 
     def made(count: int, *common: object, chords: Iterable[int] = (), subscribers: Iterable[int] = ()) -> Network:
         nodes = Network(

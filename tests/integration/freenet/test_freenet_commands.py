@@ -1,4 +1,4 @@
-"""``fyrehose freenet`` beside real nodes: what is published to nobody, and what commands leave behind."""
+"""``fyrehose freenet`` commands on real nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def freenet(start: Any, tmp_path: Path) -> Run:
-    """Run ``fyrehose freenet`` with a node's control, and return the program when it has ended."""
+    """Return a function that runs ``fyrehose freenet`` with a node's control port until it exits."""
 
     def run(node: Any, command: str, *arguments: object, data: bytes = b"") -> Any:
         program = start("fyrehose", "freenet", command, "-c", f"tcp:{node.control}", *arguments, cwd=tmp_path)
@@ -49,7 +49,7 @@ def test_publishing_to_a_stream_without_subscribers_fails(network: Callable[...,
     nodes[0].wait_for_packet(int(published.out))
 
 
-def test_a_subscriber_gives_up_when_too_few_packets_come_in_time(network: Callable[..., Any], freenet: Run) -> None:
+def test_subscribe_fails_when_too_few_packets_arrive_in_time(network: Callable[..., Any], freenet: Run) -> None:
     nodes = network(2, subscribers=(0,))
     for node in nodes:
         node.start()
@@ -60,7 +60,7 @@ def test_a_subscriber_gives_up_when_too_few_packets_come_in_time(network: Callab
     assert "only 1 of 2 packets arrived within 3 s" in late.err, late
 
 
-def test_publishing_through_a_node_makes_no_journal_there(network: Callable[..., Any], freenet: Run) -> None:
+def test_publishing_through_a_node_creates_no_journal_there(network: Callable[..., Any], freenet: Run) -> None:
     nodes = network(2)
     nodes[0].options += ["--subscribe", KEY.hex()]
     nodes[1].options += ["--journal", "kept"]
@@ -72,7 +72,7 @@ def test_publishing_through_a_node_makes_no_journal_there(network: Callable[...,
     assert published.process.returncode == 0, published
     nodes[0].wait_for_packet(int(published.out.split()[-1]))
     assert not (nodes[1].root / "kept" / f"freenet-{KEY.hex()}").exists()
-    # A subscription makes it.
+    # A subscription creates it.
     read = freenet(nodes[1], "subscribe", "--count", 2, "--within", 60, KEY.hex())
     assert (read.process.returncode, read.out) == (0, "one\ntwo\n"), read
     assert (nodes[1].root / "kept" / f"freenet-{KEY.hex()}").exists()

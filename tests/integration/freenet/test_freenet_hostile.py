@@ -1,4 +1,4 @@
-"""Real nodes, and a peer on a real socket that does what it likes: the others are unharmed."""
+"""Real nodes and a hostile peer on a real socket, which must not affect the others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PATIENCE = 120.0
 
 
 class Stranger:
-    """A peer that nobody wrote for this network."""
+    """Hostile peer."""
 
     def __init__(self, port: int, location: float = 0.5, node: int | None = None) -> None:
         self.rng = random.Random(port)
@@ -57,11 +57,11 @@ class Stranger:
         self.wait_for(Prove)
 
     def send(self, *messages: Message) -> None:
-        """Say something."""
+        """Send messages."""
         self.socket.sendall(b"".join(map(self._codec.encode, messages)))
 
     def read(self) -> Message:
-        """Return the next message; who asks whether this peer is there is answered."""
+        """Return the next message; keepalives are answered."""
         while not self._messages:
             data = self.socket.recv(65_536)
             if not data:
@@ -74,7 +74,7 @@ class Stranger:
         return message
 
     def wait_for(self, kind: type) -> Any:
-        """Return the next message of a kind."""
+        """Return the next message of a type."""
         seen, end = [], monotonic() + PATIENCE
         while not isinstance(message := self.read(), kind):
             seen.append(message)
@@ -82,24 +82,24 @@ class Stranger:
         return message
 
     def ask(self, key: bytes) -> int:
-        """Want to be a subscriber; return the uid."""
+        """Request a subscription; return the uid."""
         uid = self.rng.getrandbits(64)
         self.send(SubscribeRequest(uid, key, 10, -1, 0.5))
         return uid
 
     def flush(self) -> None:
-        """Return when the node has taken in all that was said."""
+        """Wait until the node has processed all sent messages."""
         self.send(Ping())
         self.wait_for(Pong)
 
     def close(self) -> None:
-        """Go."""
+        """Disconnect."""
         self.socket.close()
 
 
 @pytest.fixture
 def nodes(network: Callable[..., Any]) -> Any:
-    """Three nodes with one tree. What is done to the first of them, which is no subscriber, must not matter."""
+    """Return three nodes with one tree, whose first node, the victim, is no subscriber."""
     nodes = network(3, subscribers=(1, 2))
     for node in nodes:
         node.start()
@@ -111,13 +111,13 @@ def nodes(network: Callable[..., Any]) -> Any:
 
 @pytest.fixture
 def replayed() -> list[tuple[int, str]]:
-    """What was delivered before, as it should."""
+    """Return legitimately delivered packets."""
     return []
 
 
 @pytest.fixture
 def unharmed(nodes: Any, replayed: list[tuple[int, str]]) -> Iterator[None]:
-    """See that packets get through afterwards, and that nobody was given anything else."""
+    """Check that later packets are delivered, and nothing else."""
     yield
     packets = [f"packet {count}" for count in range(5)]
     for node in nodes:
@@ -137,7 +137,7 @@ def counts(node: Any) -> dict[str, int]:
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_what_only_a_parent_may_say(nodes: Any) -> None:
+def test_messages_reserved_to_a_parent_are_ignored_from_other_peers(nodes: Any) -> None:
     forged = [
         SubscribeData(KEY, 7, b"forged"),
         SubscribeSucceeded(KEY, 1, PLACE),
@@ -156,7 +156,7 @@ def test_what_only_a_parent_may_say(nodes: Any) -> None:
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_who_is_no_subscriber_publishes_nothing(nodes: Any) -> None:
+def test_packet_of_a_peer_that_is_not_subscribed_is_refused(nodes: Any) -> None:
     for node in nodes[1:]:
         with closing(Stranger(node.port)) as stranger:
             stranger.send(PublishData(1, KEY, 7, 0.5, b"forged", 10, True))
@@ -165,12 +165,12 @@ def test_who_is_no_subscriber_publishes_nothing(nodes: Any) -> None:
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_a_subscriber_sends_data_as_if_it_were_the_parent(nodes: Any) -> None:
+def test_forged_data_of_a_subscriber_is_not_delivered(nodes: Any) -> None:
     with closing(Stranger(nodes[1].port)) as stranger:
         uid = stranger.ask(KEY)
         assert stranger.wait_for(SubscribeSucceeded | SubscribeSucceededNewRoot).uid == uid
         stranger.send(SubscribeData(KEY, 7, b"forged"))
-        # It is told that it is wrong about who is whose subscriber.
+        # The node tells it that it is not the parent.
         assert stranger.wait_for(Unsubscribe) == Unsubscribe(KEY)
         stranger.send(Unsubscribe(KEY))
         stranger.flush()
@@ -178,7 +178,7 @@ def test_a_subscriber_sends_data_as_if_it_were_the_parent(nodes: Any) -> None:
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_a_flood_of_streams(nodes: Any) -> None:
+def test_flood_of_streams_is_limited(nodes: Any) -> None:
     node = nodes[0]
     with closing(Stranger(node.port)) as stranger:
         for _ in range(200):
@@ -188,7 +188,7 @@ def test_a_flood_of_streams(nodes: Any) -> None:
         state = node.status()
         assert len(state["streams"]) <= 32
         assert state["counts"]["overloads"] >= 100
-        # Somebody else finds room.
+        # Another peer can still subscribe.
         with closing(Stranger(node.port, node=1)) as other:
             uid = other.ask(KEY)
             assert other.wait_for(SubscribeSucceeded | SubscribeSucceededNewRoot).uid == uid
@@ -196,14 +196,14 @@ def test_a_flood_of_streams(nodes: Any) -> None:
 
 @pytest.mark.soak(seconds=30)
 @pytest.mark.usefixtures("unharmed")
-def test_a_liar_about_its_location_that_knows_no_way(nodes: Any) -> None:
+def test_peer_with_a_false_location_does_not_block_a_subscription(nodes: Any) -> None:
     key = next(key for count in range(1_000) if abs(key_location(key := named_key(f"stream {count}")) - 0.5) < 0.1)
     with closing(Stranger(nodes[0].port, location=key_location(key))) as liar:
         with closing(nodes[0].asking()) as asking:
             asking.tell(ask="subscribe", key=key.hex())
             request = liar.wait_for(SubscribeRequest)
             assert request.key == key
-            # Not even accepted: after ten seconds somebody else is asked.
+            # The request is not even accepted: after ten seconds another neighbour is tried.
             nodes[0].wait_for(lambda state: state["counts"].get("not_accepted"))
             nodes[0].wait_until_settled(key)
         liar.send(Located(0.1))
@@ -211,14 +211,14 @@ def test_a_liar_about_its_location_that_knows_no_way(nodes: Any) -> None:
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_replays(nodes: Any, replayed: list[tuple[int, str]]) -> None:
+def test_replayed_messages_have_no_effect(nodes: Any, replayed: list[tuple[int, str]]) -> None:
     with closing(Stranger(nodes[1].port)) as stranger:
         request = SubscribeRequest(5, KEY, 10, -1, 0.5)
         packet = PublishData(6, KEY, 2**63 - 1, 0.5, b"again", 10, True)
         for _ in range(50):
             stranger.send(request, packet)
         stranger.flush()
-        # As a subscriber it may publish, once.
+        # A subscriber may publish it, once.
         nodes[2].wait_for_packet(2**63 - 1)
     assert counts(nodes[1])["loops"] >= 98
     replayed.append((2**63 - 1, "again"))
@@ -235,7 +235,7 @@ NO_MESSAGES = [
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_bytes_that_are_no_message(nodes: Any) -> None:
+def test_malformed_messages_close_the_connection_and_are_counted(nodes: Any) -> None:
     for count, data in enumerate(NO_MESSAGES, 1):
         with closing(Stranger(nodes[0].port)) as stranger:
             stranger.socket.sendall(data)
@@ -245,11 +245,11 @@ def test_bytes_that_are_no_message(nodes: Any) -> None:
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_connections_that_say_nothing(nodes: Any) -> None:
+def test_silent_connections_are_limited_and_time_out(nodes: Any) -> None:
     silent = []
     for _ in range(200):
         silent.append(socket.create_connection(("127.0.0.1", nodes[0].port), PATIENCE))
-    # All but eight are closed to make room, and these eight when their time is up.
+    # All but eight are closed to make room, and these eight time out.
     nodes[0].wait_for(lambda state: state["counts"].get("refused_silent", 0) >= 60)
     with closing(Stranger(nodes[0].port)) as neighbour:
         neighbour.flush()

@@ -1,4 +1,4 @@
-"""A tree over fifty processes, and what becomes of it when some are killed."""
+"""Trees over many node processes, of which some are killed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ KEY = named_key("news")
 
 @pytest.mark.extended
 @pytest.mark.parametrize("count", [16, pytest.param(50, marks=pytest.mark.soak(seconds=120))])
-def test_processes_and_a_tree_that_heals(network: Callable[..., Any], count: int) -> None:
-    # With fewer hops, one look in many does not find the root, and there are two trees for a while.
+def test_tree_of_node_processes_heals_after_kills(network: Callable[..., Any], count: int) -> None:
+    # With a smaller HTL, many searches miss the root, and there are two trees for a while.
     nodes = network(count, "--max-htl", 40, chords=(7, 19), subscribers=range(0, count, 5))
     for node in nodes:
         node.start()
@@ -33,7 +33,7 @@ def test_processes_and_a_tree_that_heals(network: Callable[..., Any], count: int
     publisher = nodes.subscribers()[0]
     publish(publisher, *(f"calm {number}" for number in range(10)))
     nodes.wait_for_packet(published[-1][0])
-    # Whoever has most below it, but the root and who publishes.
+    # The node with the largest subtree, except the root and the publisher.
     mine = publisher.status()["node"]
     inner = max(tree, key=lambda one: (one not in (*roots, mine), len(tree[one]["subscribers"])))
     killed = [nodes.by_id(inner)]
@@ -47,7 +47,7 @@ def test_processes_and_a_tree_that_heals(network: Callable[..., Any], count: int
     killed.append(root)
     publish(publisher, *(f"without the root {number}" for number in range(10)))
     nodes.wait_for_packet(published[-1][0])
-    # A node that was never a subscriber belongs to the tree while it has something to publish.
+    # A node that never subscribed belongs to the tree while it has packets to publish.
     stranger = next(node for node in nodes if node.number % 5 and node not in killed)
     publish(stranger, "from afar")
     nodes.wait_for_packet(published[-1][0])
@@ -63,19 +63,19 @@ def test_processes_and_a_tree_that_heals(network: Callable[..., Any], count: int
 
 
 @pytest.mark.extended
-def test_the_tree_is_rooted_where_the_key_is(network: Callable[..., Any]) -> None:
+def test_tree_is_rooted_at_the_node_nearest_to_the_key(network: Callable[..., Any]) -> None:
     nodes = network(8, chords=(3,), subscribers=(0, 3, 6))
     for node in nodes:
         node.start()
     nodes.wait_for_one_tree()
     place = key_location(KEY)
     nearest = min(nodes, key=lambda node: distance(node.number / 8, place))
-    # Another may be the root at first, until it has looked for a better one.
+    # Another node may be the root until it has probed for a better one.
     nearest.wait_for(lambda state: any(stream["is_root"] for stream in state["streams"]))
     nodes.wait_for_one_tree(root=nearest)
 
 
-def test_who_was_away_gets_what_it_missed(network: Callable[..., Any]) -> None:
+def test_restarted_subscriber_receives_the_packets_it_missed(network: Callable[..., Any]) -> None:
     nodes = network(4, subscribers=(0, 2))
     for node in nodes:
         node.start()
@@ -96,7 +96,7 @@ def test_who_was_away_gets_what_it_missed(network: Callable[..., Any]) -> None:
 
 
 @pytest.mark.extended
-def test_who_does_not_know_the_secret_is_no_neighbour(network: Callable[..., Any], tmp_path: Path) -> None:
+def test_node_with_another_secret_is_no_neighbour(network: Callable[..., Any], tmp_path: Path) -> None:
     for name, secret in (("right", "a" * 32), ("wrong", "b" * 32)):
         path = tmp_path / name
         path.write_text(secret)
@@ -112,7 +112,9 @@ def test_who_does_not_know_the_secret_is_no_neighbour(network: Callable[..., Any
 
 
 @pytest.mark.extended
-def test_only_who_has_the_key_publishes(network: Callable[..., Any], start: Any, tmp_path: Path) -> None:
+def test_only_the_holder_of_the_key_publishes_to_a_signed_stream(
+    network: Callable[..., Any], start: Any, tmp_path: Path
+) -> None:
     def fyrehose(*arguments: object) -> Any:
         program = start("fyrehose", "freenet", *arguments, cwd=tmp_path)
         program.finish()
@@ -130,7 +132,7 @@ def test_only_who_has_the_key_publishes(network: Callable[..., Any], start: Any,
     for node in nodes:
         node.wait_until_settled(key)
     control = f"tcp:{nodes[1].control}"
-    # Behind a packet that there was never one before, so that it does not matter who is there first.
+    # Its number follows a gap, so that the first subscriber does not matter.
     subscribe = "fyrehose", "freenet", "subscribe", "-c", f"tcp:{nodes[2].control}", key.hex(), "--after=-1"
     following = start(*subscribe, "--count", 3)
     published = start("fyrehose", "freenet", "publish", "-c", control, "--key-file", "key", key.hex(), cwd=tmp_path)
@@ -143,7 +145,7 @@ def test_only_who_has_the_key_publishes(network: Callable[..., Any], start: Any,
     refused = fyrehose("publish", "-c", control, "--key-file", "other", key.hex(), "not mine")
     assert "is the key of" in refused.err
     with closing(nodes[0].asking()) as asking:
-        # Signed for another number.
+        # The signature is for another number.
         forged = nodes[0].journal
         answer = asking.ask(ask="publish", key=key.hex(), data="x" * 200, number=numbers[-1] + 1, id=1)
     assert answer["why"] == "bad-signature", forged
@@ -158,9 +160,9 @@ def test_only_who_has_the_key_publishes(network: Callable[..., Any], start: Any,
 
 
 @pytest.mark.extended
-def test_what_cannot_work_is_said_before_it_starts(start: Any, free_port: Any, tmp_path: Path) -> None:
+def test_invalid_node_options_are_reported_before_the_start(start: Any, free_port: Any, tmp_path: Path) -> None:
     def listen(more: str = "") -> tuple[str, str]:
-        return "--listen", f"tcp:{free_port()}{more}"  # Each tries its port, so it has one of its own.
+        return "--listen", f"tcp:{free_port()}{more}"  # Each node probes its port, so it has one of its own.
 
     (tmp_path / "bad").write_text("{}")
     said = {
@@ -173,7 +175,7 @@ def test_what_cannot_work_is_said_before_it_starts(start: Any, free_port: Any, t
         ("--coalesce", "never"): "coalesce='never': choose one of queue, reject, parallel",
     }
     command = "twistd", "-n", "--pidfile=", "freenet-node"
-    # They start beside one another.
+    # They start concurrently.
     programs = {options: start(*command, *options, cwd=tmp_path) for options in said}
     for options, program in programs.items():
         assert program.finish() == 1, program

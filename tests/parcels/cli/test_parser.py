@@ -1,4 +1,4 @@
-"""What the commands for clusters make of their arguments, and of nodes that are not there."""
+"""Argument parsing of the cluster commands, and their reports of unreachable nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOWHERE = "http://127.0.0.1:1"
 
 
 def run(*arguments: str, data: bytes = b"", prelude: str = "") -> tuple[int, str, str]:
-    """Run the command; return its status, output and complaints."""
+    """Run the command; return its status, standard output and standard error."""
     program = f"{prelude}\nfrom fyrehose_twisted.cli.main import main\nmain({['parcels', *arguments]!r})"
     ran = subprocess.run([sys.executable, "-c", program], input=data, capture_output=True, timeout=60, check=False)
     return ran.returncode, ran.stdout.decode(), ran.stderr.decode()
@@ -34,7 +34,7 @@ def run(*arguments: str, data: bytes = b"", prelude: str = "") -> tuple[int, str
         ("reform --http http://h", "the following arguments are required: -c/--cluster"),
     ],
 )
-def test_wrong_usage(arguments: str, complaint: str) -> None:
+def test_invalid_arguments_are_refused_with_exit_status_2(arguments: str, complaint: str) -> None:
     status, out, err = run(*arguments.split())
     assert (status, out) == (2, "")
     assert complaint in err
@@ -52,19 +52,19 @@ def test_wrong_usage(arguments: str, complaint: str) -> None:
         ("follow --token-file none", "--token-file: secret file none cannot be read: No such file or directory"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(arguments: str, complaint: str) -> None:
+def test_command_failure_is_reported_in_one_line(arguments: str, complaint: str) -> None:
     assert run(*arguments.split()) == (1, "", f"fyrehose: {complaint}\n")
 
 
 @pytest.mark.parametrize("command", ["follow", "cluster --json", "reform --cluster default --yes"])
-def test_nodes_that_are_not_there(command: str) -> None:
+def test_commands_report_an_unreachable_node_in_one_line(command: str) -> None:
     status, out, err = run(*command.split(), "--http", NOWHERE, "--timeout", "2")
     assert (status, out) == (1, "")
     assert err.startswith(f"fyrehose: {NOWHERE}: ConnectionRefusedError: ")
     assert err.count("\n") == 1
 
 
-def test_lines_that_are_not_ordered() -> None:
+def test_publish_reports_lines_that_were_not_ordered() -> None:
     status, out, err = run("publish", "--node", "127.0.0.1:1", "--timeout", "0.3", "--numbers", data=b"a\nb\nc")
     assert (status, out) == (1, "")
     assert "Traceback" not in err
@@ -76,7 +76,7 @@ def test_lines_that_are_not_ordered() -> None:
     )
 
 
-def test_a_line_that_is_too_long_is_left_out() -> None:
+def test_publish_skips_and_reports_an_oversize_line() -> None:
     status, _, err = run("publish", "--node", "127.0.0.1:1", data=b"x" * 49_153 + b"\n")
     assert status == 1
     assert err.splitlines()[-1].startswith(
@@ -85,13 +85,13 @@ def test_a_line_that_is_too_long_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("command", ["follow", "cluster", "reform --cluster x --http http://h"])
-def test_http_without_what_it_needs(command: str) -> None:
+def test_http_commands_without_treq_name_the_extra(command: str) -> None:
     prelude = "import sys; sys.modules['treq'] = None"
     missing = "fyrehose: HTTP needs treq, which is not installed: pip install 'fyrehose_twisted[web]'\n"
     assert run(*command.split(), prelude=prelude) == (1, "", missing)
 
 
-def test_publishing_needs_no_http() -> None:
+def test_publish_works_without_treq() -> None:
     status, _, err = run(
         "publish", "--node", "127.0.0.1:1", "--timeout", "0.3", prelude="import sys; sys.modules['treq'] = None"
     )
@@ -106,7 +106,7 @@ def test_help_loads_no_reactor() -> None:
     assert out.endswith("False\n")
 
 
-def test_how_a_cluster_is_described() -> None:
+def test_cluster_status_is_formatted_as_text() -> None:
     state = {
         "name": "a",
         "incarnation": "00ff",
@@ -145,7 +145,7 @@ def test_how_a_cluster_is_described() -> None:
     ]
 
 
-def test_journals_of_clusters_are_printed_as_events() -> None:
+def test_journal_records_of_a_cluster_are_printed_as_event_data() -> None:
     from fyrehose_twisted.cli import main as cli
     from fyrehose_twisted.parcels.service.journal_history import pack_event
     from fyrehose_twisted.parcels.wire.messages import Event

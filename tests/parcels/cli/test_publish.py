@@ -1,4 +1,4 @@
-"""What ``fyrehose parcels publish`` does about a cluster, or a reader of its numbers, that is slower than its input."""
+"""Backpressure of ``fyrehose parcels publish`` from a slow cluster or a slow reader of the numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fyrehose_twisted.parcels.cli.publish import EventPublisher
 
 
 class Publisher:
-    """Orders nothing until a test does."""
+    """Publisher whose events are ordered only when a test says so."""
 
     def __init__(self) -> None:
         self.under_way: list[Deferred[int]] = []
@@ -25,13 +25,13 @@ class Publisher:
 
 @pytest.fixture
 def publisher() -> Publisher:
-    """A publisher whose events a test orders."""
+    """Return a publisher whose events a test orders."""
     return Publisher()
 
 
 @pytest.fixture
 def lines(publisher: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[EventPublisher]:
-    """What reads lines for it, two at a time, or nine bytes."""
+    """Return the command's line reader, limited to two lines or nine bytes in flight."""
     monkeypatch.setattr(pub, "MAX_IN_FLIGHT_EVENTS", 2)
     monkeypatch.setattr(pub, "MAX_IN_FLIGHT_BYTES", 9)
     lines = EventPublisher(publisher, None)
@@ -43,7 +43,7 @@ def room(lines: EventPublisher) -> Deferred[None]:
     return Deferred.fromCoroutine(lines.when_room())
 
 
-def test_events_under_way_are_limited(lines: EventPublisher, publisher: Publisher) -> None:
+def test_input_pauses_at_the_limit_of_events_in_flight(lines: EventPublisher, publisher: Publisher) -> None:
     assert room(lines).called
     lines.publish(b"a")
     assert room(lines).called
@@ -54,7 +54,7 @@ def test_events_under_way_are_limited(lines: EventPublisher, publisher: Publishe
     assert waiting.called
 
 
-def test_bytes_under_way_are_limited(lines: EventPublisher, publisher: Publisher) -> None:
+def test_input_pauses_at_the_limit_of_bytes_in_flight(lines: EventPublisher, publisher: Publisher) -> None:
     lines.publish(b"nine byte")
     waiting = room(lines)
     assert not waiting.called
@@ -62,7 +62,7 @@ def test_bytes_under_way_are_limited(lines: EventPublisher, publisher: Publisher
     assert waiting.called
 
 
-def test_who_does_not_take_the_numbers_gets_no_more(lines: EventPublisher) -> None:
+def test_input_pauses_while_the_reader_of_the_numbers_is_slow(lines: EventPublisher) -> None:
     lines.pauseProducing()
     waiting = room(lines)
     assert not waiting.called
@@ -70,14 +70,14 @@ def test_who_does_not_take_the_numbers_gets_no_more(lines: EventPublisher) -> No
     assert waiting.called
 
 
-def test_who_wants_no_numbers_any_more_stops_nothing(lines: EventPublisher) -> None:
+def test_input_resumes_when_the_output_is_closed(lines: EventPublisher) -> None:
     lines.pauseProducing()
     waiting = room(lines)
     lines.stopProducing()
     assert waiting.called
 
 
-def test_nobody_waits_for_room_after_the_end(lines: EventPublisher) -> None:
+def test_input_resumes_when_the_command_ends(lines: EventPublisher) -> None:
     lines.pauseProducing()
     waiting = room(lines)
     lines.end_with("interrupted")

@@ -1,4 +1,4 @@
-"""A publisher outside the cluster, with nodes that the test plays, on a clock that only it moves."""
+"""TCP publisher outside the cluster, against scripted nodes and a manual clock."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SECRET = b"a secret that is long enough"
 
 
 class Call:
-    """One connection, as the node at its other end has it."""
+    """The node's end of one connection."""
 
     def __init__(self, address: Address, factory: Any) -> None:
         self.address = address
@@ -59,7 +59,7 @@ class Call:
         self.protocol.makeConnection(self.transport)
 
     def heard(self) -> list[Message]:
-        """What the publisher has sent since the last time."""
+        """Return messages received from the publisher since the last call."""
         data = self.transport.value()
         self.transport.clear()
         return self.decoder.feed(data) if data else []
@@ -89,7 +89,7 @@ class Call:
 
 
 class World:
-    """Nodes that answer or not, and one publisher."""
+    """Scripted nodes, some unresponsive, and one publisher."""
 
     def __init__(self, nodes: tuple[Address, ...] = (A, B), **options: Any) -> None:
         self.clock = Clock()
@@ -113,7 +113,7 @@ class World:
         return self.calls[-1]
 
     def ready(self, **options: Any) -> Call:
-        """Publish nothing yet, but be connected."""
+        """Connect the publisher without publishing."""
         self.publisher._flush_soon()
         self.turn()
         self.call.welcome(**options)
@@ -149,11 +149,11 @@ def error(deferred: Deferred[Any], kind: type[Exception]) -> Any:
     return failure.value
 
 
-def test_it_is_a_publisher() -> None:
+def test_tcp_publisher_implements_ipublisher() -> None:
     assert verifyObject(IPublisher, World().publisher)
 
 
-def test_an_event_gets_its_number() -> None:
+def test_published_event_fires_with_its_sequence_number() -> None:
     world = World()
     published = world.publisher.publish(b"event")
     world.turn()
@@ -170,7 +170,7 @@ def test_an_event_gets_its_number() -> None:
     assert world.publisher.pending == 0
 
 
-def test_both_ends_prove_that_they_know_the_secret() -> None:
+def test_publisher_with_a_secret_answers_the_proof_of_the_node() -> None:
     world = World(secret=SECRET)
     world.publisher.publish(b"event")
     world.turn()
@@ -179,7 +179,7 @@ def test_both_ends_prove_that_they_know_the_secret() -> None:
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(SECRET, None), (SECRET, SECRET + b"!"), (None, SECRET)])
-def test_a_node_with_another_secret_gets_no_events(ours: bytes | None, theirs: bytes | None) -> None:
+def test_node_with_another_secret_receives_no_events(ours: bytes | None, theirs: bytes | None) -> None:
     world = World((A,), secret=ours)
     published = world.publisher.publish(b"event")
     world.turn()
@@ -191,7 +191,7 @@ def test_a_node_with_another_secret_gets_no_events(ours: bytes | None, theirs: b
     assert (refused.why, refused.unknown) == ("wrong-secret", False)
 
 
-def test_what_is_published_in_one_turn_travels_together() -> None:
+def test_events_published_in_one_reactor_turn_share_a_run() -> None:
     world = World()
     call = world.ready()
     one, many = world.publisher.publish(b"a"), world.publisher.publish_many([b"b", b"c"])
@@ -204,7 +204,7 @@ def test_what_is_published_in_one_turn_travels_together() -> None:
     assert result(many) == [6, 9]
 
 
-def test_one_run_is_not_too_large_for_a_parcel() -> None:
+def test_large_batch_is_split_into_runs_that_fit_a_parcel() -> None:
     world = World()
     call = world.ready()
     world.publisher.publish_many([b"x" * 1_000] * 100)
@@ -214,7 +214,7 @@ def test_one_run_is_not_too_large_for_a_parcel() -> None:
     assert sum(len(run.events) for run in runs) == 100
 
 
-def test_what_was_not_answered_is_sent_again_to_the_next_node() -> None:
+def test_unacknowledged_run_is_resent_to_the_next_node() -> None:
     world = World()
     call = world.ready()
     first = world.publisher.publish(b"a")
@@ -233,7 +233,7 @@ def test_what_was_not_answered_is_sent_again_to_the_next_node() -> None:
     assert (result(first), result(second)) == (1, 2)
 
 
-def test_a_node_that_refuses_connections_is_passed_over() -> None:
+def test_refused_connection_fails_over_to_the_next_node() -> None:
     world = World()
     world.down.add(A)
     world.publisher.publish(b"a")
@@ -242,7 +242,7 @@ def test_a_node_that_refuses_connections_is_passed_over() -> None:
     assert world.call.address == B
 
 
-def test_it_waits_when_no_node_is_there() -> None:
+def test_publish_times_out_when_every_node_refuses_connections() -> None:
     world = World(timeout=10.0)
     world.down |= {A, B}
     published = world.publisher.publish(b"a")
@@ -266,7 +266,7 @@ def test_it_waits_when_no_node_is_there() -> None:
     assert result(later) == 3
 
 
-def test_a_node_that_never_says_welcome_is_passed_over() -> None:
+def test_node_without_a_welcome_fails_over_after_the_handshake_timeout() -> None:
     world = World()
     world.publisher.publish(b"a")
     world.turn()
@@ -275,7 +275,7 @@ def test_a_node_that_never_says_welcome_is_passed_over() -> None:
     assert world.call.address == B
 
 
-def test_a_dial_that_hangs_is_passed_over() -> None:
+def test_hanging_dial_fails_over_after_the_handshake_timeout() -> None:
     world = World()
     world.deaf.add(A)
     world.publisher.publish(b"a")
@@ -284,7 +284,7 @@ def test_a_dial_that_hangs_is_passed_over() -> None:
     assert world.call.address == B
 
 
-def test_a_trouble_of_a_node_is_told_once_for_each_change() -> None:
+def test_node_warning_is_emitted_once_per_change() -> None:
     told: list[tuple[Address, str | None]] = []
     world = World((A,), on_node_warning=lambda node, trouble: told.append((node, trouble)))
     world.down.add(A)
@@ -309,12 +309,12 @@ def test_a_trouble_of_a_node_is_told_once_for_each_change() -> None:
     world.call.number(again, 1)
     assert result(published) == 1
     assert told[3:] == [(A, None)]
-    # Nothing waits, so that nothing is worth telling.
+    # No event is pending, so there is nothing to warn of.
     world.call.drop()
     assert len(told) == 4
 
 
-def test_each_of_several_nodes_has_a_trouble_of_its_own() -> None:
+def test_node_warnings_are_tracked_per_node() -> None:
     told: list[tuple[Address, str | None]] = []
     world = World(on_node_warning=lambda node, trouble: told.append((node, trouble)))
     world.down.add(A)
@@ -325,7 +325,7 @@ def test_each_of_several_nodes_has_a_trouble_of_its_own() -> None:
     assert told == [(A, "refused"), (B, "no answer")]
 
 
-def test_a_silent_node_is_asked_and_then_left() -> None:
+def test_silent_node_is_probed_and_then_replaced() -> None:
     world = World()
     call = world.ready()
     world.publisher.publish(b"a")
@@ -337,7 +337,7 @@ def test_a_silent_node_is_asked_and_then_left() -> None:
     assert world.call.address == B
 
 
-def test_a_node_that_answers_is_not_left() -> None:
+def test_node_that_answers_probes_is_kept() -> None:
     world = World()
     call = world.ready()
     world.publisher.publish(b"a")
@@ -348,7 +348,7 @@ def test_a_node_that_answers_is_not_left() -> None:
     assert world.calls == [call]
 
 
-def test_an_idle_connection_is_kept() -> None:
+def test_idle_connection_sends_keepalives() -> None:
     world = World()
     call = world.ready()
     published = world.publisher.publish(b"a")
@@ -360,7 +360,7 @@ def test_an_idle_connection_is_kept() -> None:
 
 
 @pytest.mark.parametrize("why", [RefusalReason.NO_QUORUM, RefusalReason.SHUTTING_DOWN, RefusalReason.TOO_MANY])
-def test_what_is_refused_for_now_is_tried_elsewhere(why: RefusalReason) -> None:
+def test_temporary_refusal_fails_over_to_the_next_node(why: RefusalReason) -> None:
     world = World()
     call = world.ready()
     published = world.publisher.publish(b"a")
@@ -375,7 +375,7 @@ def test_what_is_refused_for_now_is_tried_elsewhere(why: RefusalReason) -> None:
     assert result(published) == 1
 
 
-def test_what_is_refused_until_its_time_is_over_may_be_ordered_all_the_same() -> None:
+def test_repeated_temporary_refusal_until_the_timeout_is_uncertain() -> None:
     world = World((A,), timeout=3.0)
     published = world.publisher.publish(b"a")
     for _ in range(12):
@@ -392,7 +392,7 @@ def test_what_is_refused_until_its_time_is_over_may_be_ordered_all_the_same() ->
     assert world.publisher.pending == 0
 
 
-def test_a_cluster_that_has_forgotten_the_publisher_gets_a_new_count() -> None:
+def test_forgotten_publisher_continues_in_a_new_epoch() -> None:
     world = World()
     call = world.ready()
     published = world.publisher.publish(b"a")
@@ -408,7 +408,7 @@ def test_a_cluster_that_has_forgotten_the_publisher_gets_a_new_count() -> None:
     assert new.first == 1
 
 
-def test_a_wrong_cluster_is_said_at_once_when_every_node_says_so() -> None:
+def test_publish_fails_at_once_when_every_node_is_in_another_cluster() -> None:
     world = World(cluster="other")
     published = world.publisher.publish(b"a")
     world.turn()
@@ -421,12 +421,12 @@ def test_a_wrong_cluster_is_said_at_once_when_every_node_says_so() -> None:
     assert (gone.why, str(gone), gone.unknown) == ("wrong-cluster", "this is cluster default", False)
 
 
-def test_an_event_that_is_too_long_is_refused() -> None:
+def test_tcp_publisher_refuses_an_oversize_event() -> None:
     world = World()
     assert error(world.publisher.publish(b"x" * (MAX_EVENT + 1)), MessageTooLarge).limit == MAX_EVENT
 
 
-def test_the_queue_is_bounded() -> None:
+def test_tcp_publisher_queue_is_bounded_in_bytes() -> None:
     world = World(queue_bytes=100_000)
     world.down |= {A, B}
     world.publisher.publish(b"x" * 40_000)
@@ -434,7 +434,7 @@ def test_the_queue_is_bounded() -> None:
     error(world.publisher.publish(b"x" * 40_000), PublishQueueFull)
 
 
-def test_nothing_is_published_after_everybody_has_given_up_on_it() -> None:
+def test_timed_out_event_leaves_the_queue() -> None:
     world = World(timeout=3.0)
     world.down |= {A, B}
     published = world.publisher.publish(b"stale")
@@ -443,7 +443,7 @@ def test_nothing_is_published_after_everybody_has_given_up_on_it() -> None:
     assert world.publisher.pending == 0
 
 
-def test_closing_fails_what_waits_and_hangs_up() -> None:
+def test_close_fails_pending_events_and_disconnects() -> None:
     world = World()
     call = world.ready()
     published = world.publisher.publish(b"a")
@@ -460,7 +460,7 @@ def test_closing_fails_what_waits_and_hangs_up() -> None:
     assert [call for call in world.clock.getDelayedCalls() if call.active()] == []
 
 
-def test_closing_does_not_wait_for_ever() -> None:
+def test_close_aborts_the_connection_after_a_timeout() -> None:
     world = World()
     call = world.ready()
     world.publisher.close()
@@ -468,7 +468,7 @@ def test_closing_does_not_wait_for_ever() -> None:
     assert call.transport.disconnected
 
 
-def test_closing_while_it_dials() -> None:
+def test_close_cancels_a_dial_in_progress() -> None:
     world = World()
     world.deaf.add(A)
     published = world.publisher.publish(b"a")
@@ -481,12 +481,12 @@ def test_closing_while_it_dials() -> None:
 @pytest.mark.parametrize(
     "options", [{"nodes": ()}, {"cluster": ""}, {"name": "a\nb"}, {"name": "x" * 161}, {"secret": b"short"}]
 )
-def test_what_it_cannot_be_made_with(options: dict[str, Any]) -> None:
+def test_tcp_publisher_refuses_an_invalid_configuration(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         World(**options)
 
 
-def test_answers_for_others_are_not_taken() -> None:
+def test_acknowledgement_of_another_run_is_ignored() -> None:
     world = World()
     call = world.ready()
     published = world.publisher.publish(b"a")
@@ -500,7 +500,7 @@ def test_answers_for_others_are_not_taken() -> None:
     assert result(published) == 4
 
 
-def test_a_node_that_sends_rubbish_is_left() -> None:
+def test_malformed_bytes_from_a_node_fail_over_to_the_next_node() -> None:
     world = World()
     world.ready()
     world.publisher.publish(b"a")
@@ -510,7 +510,7 @@ def test_a_node_that_sends_rubbish_is_left() -> None:
     assert world.call.address == B
 
 
-def test_an_exception_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_in_the_session_check_does_not_stop_the_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World((A,), timeout=3.0)
     world.deaf.add(A)
     published = world.publisher.publish(b"one")

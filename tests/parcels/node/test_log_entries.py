@@ -10,7 +10,7 @@ NO_OP = LogEntry(1, EntryKind.NO_OP, None)
 CHANGE = LogEntry(1, EntryKind.MEMBERSHIP, Membership(((MemberId("Ivan", 1), ("10.0.0.1", 7_878)),)))
 
 
-def test_size_counts_the_overhead_of_the_entry_and_of_each_event() -> None:
+def test_entry_size_counts_the_overhead_of_the_entry_and_of_each_event() -> None:
     assert entry_size(NO_OP) == ENTRY_OVERHEAD
     assert entry_size(CHANGE) == ENTRY_OVERHEAD
     assert entry_size(EVENTS) == ENTRY_OVERHEAD + 3 + 2 * EVENT_OVERHEAD

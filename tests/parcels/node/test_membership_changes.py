@@ -20,7 +20,7 @@ def view_of(*members: MemberId) -> Membership:
 
 
 def leader(*members: MemberId, others: tuple[MemberId, ...] = ()) -> RaftMember:
-    """Return an order whose leader is A, and in which everybody has everything."""
+    """Return a log led by A that all members have replicated completely."""
     order = RaftMember(A, Random(1), 0.0, RaftLog(entry_size), lambda: Snapshot(1, 0, b""))
     order.install_snapshot(1, 0, view_of(A))
     order.bootstrap(HERE, 0.0)
@@ -59,7 +59,7 @@ def wanted(
     return next_membership(order, [(one, HERE) for one in joining], lambda one: one not in gone, leaving)
 
 
-def test_content() -> None:
+def test_leader_with_only_live_members_proposes_no_change() -> None:
     assert wanted(leader(A, B, C)) is None
 
 
@@ -69,7 +69,7 @@ def test_a_follower_proposes_no_change() -> None:
     assert wanted(order, dead=[C]) is None
 
 
-def test_one_change_at_a_time() -> None:
+def test_one_membership_change_is_proposed_at_a_time() -> None:
     order = leader(A, B, C)
     order.propose_membership(view_of(A, B))
     assert wanted(order, dead=[C]) is None
@@ -94,7 +94,7 @@ def test_the_leader_never_removes_itself() -> None:
     assert wanted(leader(A, B, C), leaving=[A]) is None
 
 
-def test_a_new_incarnation_replaces_the_former_one() -> None:
+def test_new_incarnation_removes_the_previous_one_first() -> None:
     again = MemberId("C", 2)
     order = leader(A, B, C, others=(again,))
     assert wanted(order, joining=[again]) == view_of(A, B)
@@ -116,13 +116,13 @@ def test_nodes_are_added_one_at_a_time_in_order_of_names() -> None:
     assert wanted(order, joining=[C, B]) == view_of(A, B)
 
 
-def test_the_dead_go_before_others_come() -> None:
+def test_dead_members_are_removed_before_nodes_are_added() -> None:
     order = leader(A, B, C, others=(D,))
     catch_up(order, B, C, D)
     assert wanted(order, joining=[D], dead=[C]) == view_of(A, B)
 
 
-def test_there_may_be_so_many() -> None:
+def test_number_of_voters_is_limited() -> None:
     many = [A, *(MemberId(f"n{number:02}", 1) for number in range(MAX_VOTERS - 1))]
     last = MemberId("z", 1)
     order = leader(*many, others=(last,))
@@ -140,7 +140,7 @@ def test_a_probing_follower_is_not_added() -> None:
 
 
 @pytest.mark.parametrize("view", [None])
-def test_before_there_is_a_view(view: None) -> None:
+def test_no_change_is_proposed_without_a_membership_view(view: None) -> None:
     order = RaftMember(A, Random(1), 0.0, RaftLog(entry_size), lambda: Snapshot(1, 0, b""))
     assert order.membership is view
     assert wanted(order, joining=[B]) is None

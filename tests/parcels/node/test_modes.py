@@ -29,7 +29,7 @@ INPUTS = ("founded", "answered", "caught_up", "fell_behind", "lost_quorum", "lef
 
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize("what", INPUTS)
-def test_transitions_from_each_mode(mode: Mode, what: str) -> None:
+def test_each_input_leads_to_the_mode_in_the_table(mode: Mode, what: str) -> None:
     modes = ModeMachine()
     for step in WAYS[mode]:
         modes.fire(step, "before", 1.0)
@@ -49,7 +49,7 @@ def test_a_node_starts_in_discovery() -> None:
     assert modes.reason
 
 
-def test_they_do_not_share_a_state() -> None:
+def test_mode_machines_do_not_share_their_state() -> None:
     one, other = ModeMachine(), ModeMachine()
     one.fire("founded", "x", 1.0)
     assert other.mode is Mode.DSC

@@ -33,7 +33,7 @@ def test_neighbours_are_added_updated_and_removed() -> None:
     assert len(known) == 1
 
 
-def test_there_is_room_for_so_many() -> None:
+def test_number_of_neighbours_is_limited() -> None:
     known = Neighbours(ME, 1)
     assert known.add(info("Boris", 2), 1.0) is not None
     assert known.add(info("Vera", 3), 1.0) is None
@@ -47,7 +47,7 @@ def test_there_is_room_for_so_many() -> None:
     )
 
 
-def test_silence() -> None:
+def test_neighbour_times_out_after_silence() -> None:
     known = Neighbours(ME, 3)
     boris = known.add(info("Boris", 2), 10.0)
     assert boris is not None
@@ -72,7 +72,7 @@ def clash() -> tuple[str, str]:
         number += 1
 
 
-def test_names_and_ids_are_taken_once() -> None:
+def test_neighbour_with_a_taken_name_or_id_conflicts() -> None:
     one, two = clash()
     known = Neighbours(ME, 9)
     known.add(info("Boris", 2), 1.0)
@@ -85,10 +85,10 @@ def test_names_and_ids_are_taken_once() -> None:
 
     assert conflict(info("Ivan", 9, 2)) is RefusalReason.NAME_TAKEN
     assert conflict(info("Ivan", 9, None)) is RefusalReason.NAME_TAKEN
-    assert conflict(ME) is None  # It is itself that it reached.
+    assert conflict(ME) is None  # The node reached itself.
     assert conflict(info("Boris", 9, 2)) is RefusalReason.NAME_TAKEN
-    assert conflict(info("Boris", 9, 1)) is None  # The same life elsewhere.
-    assert conflict(info("Boris", 2, 2)) is None  # Back without memory.
+    assert conflict(info("Boris", 9, 1)) is None  # The same incarnation at another address.
+    assert conflict(info("Boris", 2, 2)) is None  # A new incarnation, without state.
     assert conflict(info("Boris", 9, 2), 1.1 + NEIGHBOUR_TIMEOUT) is None
     assert conflict(info("Olga", 9)) is None
     assert conflict(info(two, 9)) is RefusalReason.ID_TAKEN
@@ -100,7 +100,7 @@ def test_names_and_ids_are_taken_once() -> None:
     assert conflict(info(other, 9)) is RefusalReason.ID_TAKEN
 
 
-def test_dialling_slows_down() -> None:
+def test_failed_dial_backs_off_exponentially() -> None:
     target = DialTarget(("10.0.0.1", 1), 5.0, configured=True)
     assert (target.state, target.next_at) == (DialState.IDLE, 5.0)
     waits = []
@@ -116,7 +116,7 @@ def test_dialling_slows_down() -> None:
     assert (target.next_at, target.peer, target.member, target.hello) == (20.0, None, None, None)
 
 
-def test_a_caller_has_proven_nothing() -> None:
+def test_new_inbound_peer_is_unauthenticated() -> None:
     caller = InboundPeer(Peer(("10.0.0.1", 1), 1, False), 3.0)
     assert (caller.authenticated, caller.expected_proof, caller.member, caller.info, caller.heard_at) == (
         False,
@@ -128,7 +128,7 @@ def test_a_caller_has_proven_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", ["Ivan", "Boris"])
-def test_a_wrong_id_does_not_free_a_name(name: str) -> None:
+def test_wrong_id_of_a_caller_does_not_hide_a_name_conflict(name: str) -> None:
     known = Neighbours(ME, 9)
     known.add(info("Boris", 2), 1.0)
     found = known.conflict(info(name, 9, 2)._replace(id=1), 1.0)

@@ -72,7 +72,7 @@ def info(name: str, host: str = "10.0.0.99", port: int = 7_878, incarnation: int
 
 
 def answers_as(about: NodeInfo) -> Any:
-    """Play a node that speaks only the document and answers when it is asked for neighbours."""
+    """Return a reference peer's callback that answers discovery requests."""
 
     def answer(end: Any, message: Message) -> None:
         if isinstance(message, Parcel) and message.type is ParcelType.DSC_REQ:
@@ -86,7 +86,7 @@ def ask(about: NodeInfo) -> Parcel:
 
 
 def join(wires: Wires, host: Host, name: str, founding: int | None = None, secret: bytes | None = None) -> Any:
-    """Call a node as another one of the cluster."""
+    """Connect to a node as another node of its cluster."""
     end = wires.call(host)
     hello = Hello("default", name, 99, host.node.cluster_id if founding is None else founding, bytes(16))
     end.send(ask(info(name)), hello)
@@ -98,7 +98,7 @@ def join(wires: Wires, host: Host, name: str, founding: int | None = None, secre
 
 
 def connect(wires: Wires, host: Any) -> Any:
-    """Call a node as one who only publishes."""
+    """Connect to a node as an external publisher."""
     end = wires.call(host)
     end.send(Hello("default", "", 0, 0, bytes(16)))
     wires.run(0.01)
@@ -132,10 +132,7 @@ def modes(host: Any) -> list[Mode]:
     return [one.mode for one in host.of(ModeChanged)]
 
 
-# Founding and joining
-
-
-def test_a_node_without_neighbours_works_at_once(wires: Wires) -> None:
+def test_node_without_neighbours_forms_a_cluster_at_once(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     assert mode(ivan) is Mode.WRK
     assert (ivan.node.sequence, ivan.node.oldest, ivan.node.read(1, 9, 9)) == (0, 1, [])
@@ -145,7 +142,7 @@ def test_a_node_without_neighbours_works_at_once(wires: Wires) -> None:
     assert delivered(ivan) == [b"a", b"b"]
 
 
-def test_a_second_node_joins(wires: Wires) -> None:
+def test_second_node_joins_and_skips_earlier_events(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     wires.run(3.0)
     ivan.tell("publish", [b"before"], 1)
@@ -181,7 +178,7 @@ def test_three_nodes_agree_on_one_order(trio: tuple[Host, Host, Host], wires: Wi
             assert [data for number, data in host.read() if number in places] == [b"%d" % token, b"and"]
 
 
-def test_answers_come_after_delivery(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_publish_is_confirmed_after_the_delivery_of_its_events(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     for host in trio:
         host.tell("publish", [b"1", b"2", b"3"], "x")
     wires.run(1.0)
@@ -195,7 +192,7 @@ def test_answers_come_after_delivery(trio: tuple[Host, Host, Host], wires: Wires
         assert len(host.of(PublishConfirmed)) == 1
 
 
-def test_found_waits_for_a_neighbour_that_says_nothing(wires: Wires) -> None:
+def test_bootstrap_waits_for_an_unresponsive_neighbour(wires: Wires) -> None:
     wires.silent.add(wires.address(2))
     ivan = wires.node("Ivan", 1, (2,), bootstrap=True)
     wires.run(60.0)
@@ -205,7 +202,7 @@ def test_found_waits_for_a_neighbour_that_says_nothing(wires: Wires) -> None:
     assert wires.run(20.0, lambda: mode(ivan) is Mode.WRK)
 
 
-def test_found_begins_where_all_neighbours_refuse(wires: Wires) -> None:
+def test_bootstrap_forms_a_cluster_when_all_neighbours_refuse_connections(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, (2, 3), bootstrap=True)
     boris = wires.node("Boris", 4, (2, 3))
     assert wires.run(2.5, lambda: mode(ivan) is Mode.WRK)
@@ -214,7 +211,7 @@ def test_found_begins_where_all_neighbours_refuse(wires: Wires) -> None:
     assert boris.node.cluster_id == 0
 
 
-def test_found_joins_where_there_is_a_cluster(wires: Wires) -> None:
+def test_bootstrap_joins_an_existing_cluster(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     wires.run(1.0)
     boris = wires.node("Boris", 2, (1,), bootstrap=True)
@@ -223,7 +220,7 @@ def test_found_joins_where_there_is_a_cluster(wires: Wires) -> None:
     assert members(boris) == ["Boris", "Ivan"]
 
 
-def test_a_node_in_no_cluster_is_not_joined(wires: Wires) -> None:
+def test_nodes_without_a_cluster_do_not_form_one_without_bootstrap(wires: Wires) -> None:
     boris = wires.node("Boris", 2, (1,))
     ivan = wires.node("Ivan", 1, (2,))
     wires.run(30.0)
@@ -233,7 +230,7 @@ def test_a_node_in_no_cluster_is_not_joined(wires: Wires) -> None:
     assert len({host.node.cluster_id for host in (ivan, boris, vera)}) == 1
 
 
-def test_a_list_with_oneself_and_repetitions(wires: Wires) -> None:
+def test_neighbour_list_may_contain_the_node_itself_and_duplicates(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, (1, 1))
     assert wires.run(2.5, lambda: mode(ivan) is Mode.WRK)
     assert ivan.dialled == []
@@ -252,7 +249,7 @@ def test_a_node_recognizes_itself_at_another_address(wires: Wires) -> None:
     assert warnings(ivan) == []
 
 
-def test_clusters_that_were_founded_apart_do_not_mix(wires: Wires) -> None:
+def test_separately_bootstrapped_clusters_do_not_merge(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     boris = wires.node("Boris", 2)
     ivan.tell("publish", [b"one"], 1)
@@ -273,18 +270,18 @@ def join_apart(wires: Wires, host: Host, name: str, founding: int) -> Any:
     return end
 
 
-def test_a_dialler_with_another_founding_is_refused(wires: Wires) -> None:
+def test_dialler_with_another_cluster_id_is_refused(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     promises = PersistentState()
     boris = wires.node("Boris", 2, promises=promises)
     wires.run(2.0)
     boris.kill()
-    # It remembers its cluster, and is given a neighbour of another one.
+    # It remembers its cluster, and gets a neighbour of another cluster.
     boris = wires.node("Boris", 2, (1,), promises=promises)
     wires.run(5.0)
     for host in (ivan, boris):
         assert any("two clusters" in text for text in warnings(host))
-    assert sum("refuses this node" in text for text in warnings(boris)) == 1  # Not each time.
+    assert sum("refuses this node" in text for text in warnings(boris)) == 1  # Once, not for each refusal.
     assert members(ivan) == ["Ivan"]
     assert members(boris) == ["Boris"]
     assert mode(boris) is Mode.WRK
@@ -297,10 +294,7 @@ def test_repeated_refusals_of_one_peer_warn_once(wires: Wires) -> None:
     assert len(warnings(ivan)) == 1
 
 
-# Who is refused
-
-
-def test_the_same_name_twice(wires: Wires) -> None:
+def test_second_node_with_the_same_name_is_refused(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     other = wires.node("Ivan", 2, (1,), seed=77)
     wires.run(12.0)
@@ -308,11 +302,11 @@ def test_the_same_name_twice(wires: Wires) -> None:
     assert members(ivan) == ["Ivan"]
     for host in (ivan, other):
         assert [text for text in warnings(host) if "'Ivan'" in text and "another name" in text]
-        assert len(warnings(host)) == 1  # Not each time.
+        assert len(warnings(host)) == 1  # Once, not for each refusal.
     assert ivan.node.state(wires.now).neighbours == ()
 
 
-def test_the_name_of_another_member(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_name_of_a_member_is_refused_until_the_member_is_gone(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     other = wires.node("Vera", 4, (1, 2), seed=77)
     wires.run(12.0)
     assert mode(other) is Mode.DSC
@@ -321,7 +315,7 @@ def test_the_name_of_another_member(trio: tuple[Host, Host, Host], wires: Wires)
     }
     assert {mode(host) for host in trio} == {Mode.WRK}
     trio[2].kill()
-    # Once the member is gone, its name is free.
+    # Once the member is removed, its name is free.
     assert wires.run(20.0, lambda: mode(other) is Mode.WRK)
     assert members(trio[0]) == ["Boris", "Ivan", "Vera"]
 
@@ -336,7 +330,7 @@ def same_ids() -> tuple[str, str]:
     raise AssertionError
 
 
-def test_the_same_id_twice(wires: Wires) -> None:
+def test_second_node_with_the_same_id_is_refused(wires: Wires) -> None:
     one, two = same_ids()
     first = wires.node(one, 1)
     second = wires.node(two, 2, (1,))
@@ -348,7 +342,7 @@ def test_the_same_id_twice(wires: Wires) -> None:
     assert counter(first, "dropped_id_taken") > 0
 
 
-def test_another_cluster(wires: Wires) -> None:
+def test_node_of_another_cluster_name_is_refused(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     boris = wires.node("Boris", 2, (1,), cluster="other")
     wires.run(8.0)
@@ -364,7 +358,7 @@ def test_another_cluster(wires: Wires) -> None:
 
 
 @pytest.mark.parametrize(("here", "there"), [(SECRET, SECRET[::-1]), (SECRET, None), (None, SECRET)])
-def test_another_secret(wires: Wires, here: bytes | None, there: bytes | None) -> None:
+def test_node_with_another_secret_is_refused(wires: Wires, here: bytes | None, there: bytes | None) -> None:
     ivan = wires.node("Ivan", 1, secret=here)
     boris = wires.node("Boris", 2, (1,), secret=there)
     wires.run(8.0)
@@ -378,7 +372,7 @@ def test_another_secret(wires: Wires, here: bytes | None, there: bytes | None) -
         assert boris.node.state(wires.now).neighbours == ()
 
 
-def test_the_right_secret(wires: Wires) -> None:
+def test_nodes_with_the_same_secret_form_a_cluster(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, secret=SECRET)
     boris = wires.node("Boris", 2, (1,), secret=SECRET)
     assert wires.run(8.0, lambda: mode(boris) is Mode.WRK)
@@ -401,7 +395,7 @@ def test_a_node_that_knows_only_a_follower_joins(wires: Wires, secret: bytes | N
 
 
 def test_a_joining_node_votes_once_it_has_the_events(wires: Wires) -> None:
-    # What a quorum of the old view has, one of the new view has to have: state brings no events.
+    # A quorum of the new membership has to hold what one of the old held, and a snapshot brings no events.
     ivan = wires.node("Ivan", 1)
     for number in range(60):
         ivan.tell("publish", [b"%d" % number * 10_000], number)
@@ -432,7 +426,7 @@ def test_a_peer_without_the_secret_is_refused(wires: Wires) -> None:
     assert [one.why for one in end.take() if isinstance(one, Refused)] == [RefusalReason.WRONG_SECRET]
     assert end.hung_up
     assert counter(ivan, "dropped_wrong_secret") == 1
-    # Nor does it help to leave the proof out, or to give one before it is asked for.
+    # An omitted or premature proof is refused as well.
     for messages in (
         (Publish(PublisherRun("p", 0, 1, [b"x"])),),
         (Proof(b""), Publish(PublisherRun("p", 0, 1, [b"x"]))),
@@ -489,7 +483,7 @@ def test_requests_before_proof_are_refused(wires: Wires) -> None:
     assert end.hung_up
 
 
-def test_a_hello_without_an_introduction_is_refused(wires: Wires) -> None:
+def test_hello_without_a_preceding_discovery_request_is_refused(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     for opening in ((), (ask(info("Petr")),)):
         end = wires.call(ivan)
@@ -516,13 +510,13 @@ def test_a_publisher_has_no_vote(wires: Wires) -> None:
 
 
 def call_as_stranger(wires: Wires, node: Any, number: int) -> None:
-    """Let a node that speaks only the document call, and answer where it says that it listens."""
+    """Connect a reference peer that also answers where it says that it listens."""
     host = f"10.0.1.{number}"
     wires.play((host, 7_878), answers_as(info(f"n{number}", host, incarnation=None)))
     wires.call(node, host).send(ask(info(f"n{number}", host, incarnation=None)))
 
 
-def test_too_many_neighbours(wires: Wires) -> None:
+def test_neighbours_over_the_limit_are_dropped_and_counted(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_neighbours=2)
     for number in range(5):
         host = f"10.0.0.{90 + number}"
@@ -575,7 +569,7 @@ def test_unauthenticated_nodes_listed_by_a_member_stay_unauthenticated(wires: Wi
 
 
 @pytest.mark.parametrize("name", ["Boris", namesake("Boris")])
-def test_a_name_or_an_id_is_kept_by_the_secret(wires: Wires, name: str) -> None:
+def test_authenticated_node_takes_its_name_or_id_from_an_unauthenticated_one(wires: Wires, name: str) -> None:
     ivan = wires.node("Ivan", 1, secret=SECRET)
     wires.play((STRANGE, 7_878), answers_as(info(name, STRANGE, incarnation=None)))
     wires.call(ivan, STRANGE).send(ask(info(name, STRANGE, incarnation=None)))
@@ -588,7 +582,7 @@ def test_a_name_or_an_id_is_kept_by_the_secret(wires: Wires, name: str) -> None:
     assert {(one.name, one.ours) for one in ivan.node.state(wires.now).neighbours} == {("Boris", True)}
 
 
-def test_too_many_links(wires: Wires) -> None:
+def test_inbound_connections_over_the_limit_are_closed_and_counted(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_links=2)
     ends = [wires.call(ivan) for _ in range(3)]
     wires.run(0.1)
@@ -617,7 +611,7 @@ def test_an_invalid_name_is_refused(wires: Wires, name: str, incarnation: int | 
     assert counter(ivan, "dropped_bad_name") >= 2
 
 
-def test_a_connection_over_the_limit_gets_an_error(wires: Wires) -> None:
+def test_discovery_request_over_the_connection_limit_gets_a_protocol_error(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_links=1)
     wires.call(ivan)
     end = wires.call(ivan)
@@ -626,7 +620,7 @@ def test_a_connection_over_the_limit_gets_an_error(wires: Wires) -> None:
     assert [one.type for one in end.take()] == [ParcelType.PROTO_ERROR]
 
 
-def test_an_idle_caller_is_hung_up(wires: Wires) -> None:
+def test_idle_inbound_connection_is_closed(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     end = wires.call(ivan)
     wires.run(29.0)
@@ -636,10 +630,7 @@ def test_an_idle_caller_is_hung_up(wires: Wires) -> None:
     assert counter(ivan, "dropped_idle") == 1
 
 
-# Addresses
-
-
-def test_a_foreign_address_is_not_dialled(wires: Wires) -> None:
+def test_address_of_a_third_host_is_not_dialled(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     victim = wires.play(7)
     for incarnation in (None, 99):
@@ -652,7 +643,7 @@ def test_a_foreign_address_is_not_dialled(wires: Wires) -> None:
     assert any("10.0.0.7" in text for text in warnings(ivan))
 
 
-def test_a_foreign_address_is_not_dialled_with_a_secret(wires: Wires) -> None:
+def test_address_of_a_third_host_is_not_dialled_by_a_node_with_a_secret(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, secret=SECRET)
     victim = wires.play(7)
     wires.call(ivan, "10.0.0.99").send(ask(info("Olga", "10.0.0.7", incarnation=None)))
@@ -686,7 +677,7 @@ def test_a_request_in_a_members_name_does_not_affect_the_member(
 
 
 @pytest.mark.parametrize("name", ["Ivan", "Boris"])
-def test_a_wrong_id_does_not_make_a_name_free(wires: Wires, name: str) -> None:
+def test_discovery_request_with_a_taken_name_and_a_wrong_id_is_refused(wires: Wires, name: str) -> None:
     ivan = wires.node("Ivan", 1)
     boris = wires.node("Boris", 2, (1,))
     assert wires.run(5.0, lambda: mode(boris) is Mode.WRK)
@@ -696,10 +687,7 @@ def test_a_wrong_id_does_not_make_a_name_free(wires: Wires, name: str) -> None:
     assert [one.type for one in end.take()] == [ParcelType.PROTO_ERROR]
 
 
-# Commands
-
-
-def test_nothing_is_published_before_there_is_a_cluster(wires: Wires) -> None:
+def test_publish_without_a_cluster_fails_at_once(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, (2,))
     for publish in (
         lambda: ivan.node.publish([b"a", b"b"], 1, wires.now),
@@ -712,7 +700,7 @@ def test_nothing_is_published_before_there_is_a_cluster(wires: Wires) -> None:
     assert counter(ivan, "published") == 0
 
 
-def test_events_that_are_too_long(wires: Wires) -> None:
+def test_node_refuses_an_oversize_event(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_event=1_000)
     with pytest.raises(MessageTooLarge):
         ivan.node.publish([b"fine", bytes(1_001)], 1, wires.now)
@@ -723,7 +711,7 @@ def test_events_that_are_too_long(wires: Wires) -> None:
     assert len(delivered(ivan)) == 1
 
 
-def test_the_name_of_a_publisher(wires: Wires) -> None:
+def test_publisher_name_is_limited_to_160_bytes(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     for name in ("", "x" * 161, "ä" * 81):
         with pytest.raises(LocalError):
@@ -732,7 +720,7 @@ def test_the_name_of_a_publisher(wires: Wires) -> None:
     assert len(ivan.of(PublishConfirmed)) == 1
 
 
-def test_too_many_events_wait(wires: Wires) -> None:
+def test_publish_over_the_pending_byte_limit_is_refused(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_event=1_000, pending_bytes=4_000)
     ivan.node.publish([bytes(1_000)] * 3, 1, wires.now)
     with pytest.raises(PublishQueueFull):
@@ -742,13 +730,13 @@ def test_too_many_events_wait(wires: Wires) -> None:
     assert [one.token for one in ivan.of(PublishConfirmed)] == [1, 3]
 
 
-def test_nothing_at_all_is_published(wires: Wires) -> None:
+def test_empty_publish_has_no_effect(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     ivan.tell("publish", [], 1)
     assert ivan.of(PublishConfirmed) == ivan.of(EventsDelivered) == []
 
 
-def test_a_publication_that_is_repeated_elsewhere(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_run_repeated_at_several_nodes_is_ordered_once(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     run = PublisherRun("somebody", 0, 1, [b"once"])
     for host in trio:
         host.tell("publish", [b"noise"], "noise")
@@ -766,7 +754,7 @@ def test_a_publication_that_is_repeated_elsewhere(trio: tuple[Host, Host, Host],
         assert delivered(host).count(b"once") == 1
 
 
-def test_runs_that_overlap(wires: Wires) -> None:
+def test_overlapping_runs_order_each_event_once(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     ivan.tell("publish_as", PublisherRun("p", 0, 1, [b"1", b"2"]), 1)
     ivan.tell("publish", [b"between"], 2)
@@ -785,7 +773,7 @@ def test_runs_that_overlap(wires: Wires) -> None:
     ]
 
 
-def test_reading(wires: Wires) -> None:
+def test_read_of_evicted_events_raises_events_not_held(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, window_bytes=98_304)
     for number in range(1, 200):
         ivan.tell("publish", [bytes(1_000)], number)
@@ -800,7 +788,7 @@ def test_reading(wires: Wires) -> None:
     assert node.read(200, 300, 9) == node.read(150, 149, 9) == node.read(199, 199, 0) == []
 
 
-def test_state(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_state_of_a_member_describes_the_cluster(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     trio[1].tell("publish", [b"a", b"b"], 1)
     wires.play(8)
     wires.call(trio[1], "10.0.0.8").send(ask(info("Olga", "10.0.0.8", incarnation=None)))
@@ -826,16 +814,13 @@ def test_state(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     assert state.counters["published"] == state.counters["delivered"] == 2
 
 
-# Who goes
-
-
-def test_a_dead_leader_is_replaced(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_killed_leader_is_replaced_within_2_seconds(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     boris.tell("publish", [b"1"], 1)
     wires.run(0.5)
     ivan.kill()
     boris.tell("publish", [b"2"], 2)
-    # Nobody waits for seconds where a connection is refused.
+    # A refused connection is detected without a timeout.
     assert wires.run(2.0, lambda: len(boris.of(PublishConfirmed)) == 2)
     assert wires.run(2.0, lambda: members(vera) == ["Boris", "Vera"])
     assert delivered(boris) == [b"1", b"2"]
@@ -846,9 +831,9 @@ def test_a_dead_leader_is_replaced(trio: tuple[Host, Host, Host], wires: Wires) 
     assert boris.of(PublishUnconfirmed) == []
 
 
-def test_silence_is_noticed_after_5_seconds(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_silent_member_is_removed_after_5_seconds_and_may_return(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
-    vera.up = False  # It hangs; its connections stay.
+    vera.up = False  # It hangs with its connections open.
     wires.run(4.0)
     assert members(ivan) == ["Boris", "Ivan", "Vera"]
     assert wires.run(3.0, lambda: members(ivan) == ["Boris", "Ivan"])
@@ -860,7 +845,7 @@ def test_silence_is_noticed_after_5_seconds(trio: tuple[Host, Host, Host], wires
     assert wires.run(30.0, lambda: members(ivan) == ["Boris", "Ivan", "Vera"] and mode(vera) is Mode.WRK)
 
 
-def test_a_minority_orders_nothing(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_minority_orders_no_events_and_fails_pending_ones(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     boris.kill()
     vera.kill()
@@ -878,7 +863,7 @@ def test_a_minority_orders_nothing(trio: tuple[Host, Host, Host], wires: Wires) 
     assert members(ivan) == ["Boris", "Ivan", "Vera"]
 
 
-def test_a_majority_comes_back(wires: Wires) -> None:
+def test_restarted_majority_with_state_resumes_ordering(wires: Wires) -> None:
     memories = [PersistentState() for _ in range(3)]
     wires.node("Ivan", 1, (2, 3), bootstrap=True, promises=memories[0])
     wires.run(1.2)
@@ -903,7 +888,7 @@ def test_a_majority_comes_back(wires: Wires) -> None:
     assert hosts["Boris"].of(PublishConfirmed) == [PublishConfirmed(1, ((3, 1),))]
 
 
-def test_a_node_without_state_is_a_new_member(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_restarted_node_without_state_joins_as_a_new_member(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     boris.tell("publish", [b"1", b"2"], 1)
     wires.run(0.5)
@@ -918,7 +903,7 @@ def test_a_node_without_state_is_a_new_member(trio: tuple[Host, Host, Host], wir
     assert ivan.node.state(wires.now).quorum == 2
 
 
-def test_two_of_three_forgot(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_cluster_stops_when_two_of_three_nodes_lost_their_state(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     for host in (boris, vera):
         host.kill()
@@ -929,7 +914,7 @@ def test_two_of_three_forgot(trio: tuple[Host, Host, Host], wires: Wires) -> Non
     assert mode(ivan) is Mode.ERR
 
 
-def test_leaving(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_leaving_member_is_removed_and_stops(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     vera.tell("leave")
     assert mode(vera) is Mode.SHUTDOWN
@@ -972,11 +957,11 @@ def test_a_stopped_node_needs_no_timer(wires: Wires, neighbours: tuple[int, ...]
     ivan = wires.node("Ivan", 1, neighbours, bootstrap=True)
     wires.run(3.0)
     ivan.tell("leave")
-    wires.run(20.0)  # The pump fails if a node wants to be called again and again.
+    wires.run(20.0)  # The network fails the test if a node asks to be called at the same moment again and again.
     assert ivan.node.has_stopped
 
 
-def test_panic(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_panicked_node_fails_pending_events_and_stops(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, _vera = trio
     ivan.tell("publish", [b"x"], 1)
     ivan.tell("panic", "the disk is full")
@@ -1009,7 +994,7 @@ def test_reform_is_refused_with_a_quorum(trio: tuple[Host, Host, Host], wires: W
         trio[1].node.reform(wires.now)
 
 
-def test_reform_founds_a_new_cluster(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_reform_creates_a_new_cluster_id_and_keeps_the_events(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     ivan.tell("publish", [b"1", b"2"], 1)
     wires.run(1.0)
@@ -1035,7 +1020,7 @@ def test_reform_refuses_connected_nodes_of_the_old_cluster(trio: tuple[Host, Hos
     vera.kill()
     assert wires.run(12.0, lambda: members(ivan) == ["Boris", "Ivan"])
     boris.kill()
-    again = wires.node("Boris", 2, (1,), seed=99)  # It forgot, so there are too few.
+    again = wires.node("Boris", 2, (1,), seed=99)  # It lost its state, so too few members are left.
     assert wires.run(20.0, lambda: mode(ivan) is Mode.ERR)
     wires.run(3.0)
     ivan.tell("reform")
@@ -1045,17 +1030,14 @@ def test_reform_refuses_connected_nodes_of_the_old_cluster(trio: tuple[Host, Hos
     assert members(ivan) == ["Ivan"]
 
 
-def test_reform_without_a_cluster(wires: Wires) -> None:
+def test_reform_without_a_cluster_creates_one(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, (2,))
     wires.run(5.0)
     ivan.tell("reform")
     assert mode(ivan) is Mode.WRK
 
 
-# Publishers on connections
-
-
-def test_a_publisher_that_is_no_node(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_external_publisher_is_acknowledged_by_every_node(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     run = PublisherRun("client", 5, 1, (b"a", b"b"))
     for host in trio:
         end = connect(wires, host)
@@ -1068,7 +1050,7 @@ def test_a_publisher_that_is_no_node(trio: tuple[Host, Host, Host], wires: Wires
     assert [delivered(host) for host in trio] == [[b"a", b"b"]] * 3
 
 
-def test_an_answer_to_a_publisher_comes_after_delivery(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_external_publisher_is_acknowledged_after_delivery(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     end = connect(wires, trio[1])
     end.send(Publish(PublisherRun("client", 0, 1, (b"a",))))
     while not end.received:
@@ -1077,7 +1059,7 @@ def test_an_answer_to_a_publisher_comes_after_delivery(trio: tuple[Host, Host, H
         wires.run(0.001)
 
 
-def test_hostile_publications(wires: Wires) -> None:
+def test_invalid_runs_of_an_external_publisher_are_refused_with_a_reason(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_event=1_000)
     end = connect(wires, ivan)
     largest = 2**63 - 1
@@ -1102,7 +1084,7 @@ def test_hostile_publications(wires: Wires) -> None:
     assert delivered(ivan) == [b"1", b"2"]
 
 
-def test_empty_publications(wires: Wires) -> None:
+def test_empty_runs_of_an_external_publisher_are_refused(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     end = connect(wires, ivan)
     for first in (0, 1, 2, 5):
@@ -1116,7 +1098,9 @@ def test_empty_publications(wires: Wires) -> None:
     assert delivered(ivan) == [b"a", b"b"]
 
 
-def test_a_publisher_waits_for_what_is_lost_with_the_quorum(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_external_publisher_is_refused_after_the_loss_of_the_quorum(
+    trio: tuple[Host, Host, Host], wires: Wires
+) -> None:
     ivan, boris, vera = trio
     end = connect(wires, ivan)
     boris.kill()
@@ -1129,12 +1113,14 @@ def test_a_publisher_waits_for_what_is_lost_with_the_quorum(trio: tuple[Host, Ho
     assert [(type(one), one.why) for one in end.take()] == [(PublishNack, RefusalReason.NO_QUORUM)]
 
 
-def test_publishers_that_send_too_much_are_told(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_external_publisher_over_the_byte_limit_is_refused_as_too_many(
+    trio: tuple[Host, Host, Host], wires: Wires
+) -> None:
     _ivan, _boris, _vera = trio
     small = wires.node("Olga", 4, (1,), max_event=1_000, pending_bytes=4_000)
     assert wires.run(10.0, lambda: mode(small) is Mode.WRK)
     end = connect(wires, small)
-    small.node._discovery.ready_targets.clear()  # Nothing gets through to the one that orders.
+    small.node._discovery.ready_targets.clear()  # The node cannot reach the leader.
     for number in range(1, 7):
         end.send(Publish(PublisherRun("client", 0, number, (bytes(1_000),))))
     wires.run(0.1)
@@ -1145,12 +1131,12 @@ def test_publishers_that_send_too_much_are_told(trio: tuple[Host, Host, Host], w
     ]
 
 
-def test_a_run_that_is_refused_for_now_is_not_overtaken(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_temporarily_refused_run_is_resent_before_later_runs(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, _ = trio
     peer = next(end.peer for end in boris.ends.values() if end.peer.address == wires.address(1))
     boris.tell("publish", [b"1"], 1)
     run = next(one.run for _, _, one in boris.wrote if isinstance(one, Publish))
-    ivan.up = False  # It does not get this one, and says what it says when it does not order yet.
+    ivan.up = False  # The leader misses this run; it replies as a leader without a quorum does.
     wires.run(0.002)
     ivan.up = True
     boris.node.receive(PublishNack(*run[:3], RefusalReason.NO_QUORUM, "not yet"), peer, wires.now)
@@ -1161,7 +1147,7 @@ def test_a_run_that_is_refused_for_now_is_not_overtaken(trio: tuple[Host, Host, 
     assert [one.token for one in boris.of(PublishConfirmed)] == [1, 2]
 
 
-def test_a_call_that_nobody_waits_for_may_fail(wires: Wires) -> None:
+def test_failed_dial_of_an_unknown_address_is_ignored(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     ivan.told.clear()
     ivan.tell("dial_failed", ("10.0.0.77", 7_878), "refused")
@@ -1169,7 +1155,7 @@ def test_a_call_that_nobody_waits_for_may_fail(wires: Wires) -> None:
     assert mode(ivan) is Mode.WRK
 
 
-def test_where_a_connection_is_full_no_entries_are_sent(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_no_entries_are_sent_over_a_blocked_connection(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     leader = trio[0]
     peer = next(end.peer for end in leader.ends.values() if end.peer.dialled and end.peer.address == trio[1].address)
     leader.tell("blocked", peer)
@@ -1184,10 +1170,7 @@ def test_where_a_connection_is_full_no_entries_are_sent(trio: tuple[Host, Host, 
     assert delivered(trio[1])[-1:] == [b"1"]
 
 
-# Other nodes that lie
-
-
-def test_fetches(wires: Wires) -> None:
+def test_fetch_returns_held_events_within_the_size_limit(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_event=40_000, window_bytes=200_000)
     for number in range(1, 11):
         ivan.tell("publish", [b"%d" % number + bytes(30_000)], number)
@@ -1214,7 +1197,7 @@ def test_fetches(wires: Wires) -> None:
     assert not end.hung_up
 
 
-def test_nonsense_as_state(wires: Wires) -> None:
+def test_invalid_snapshot_parts_are_rejected(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     ivan.tell("publish", [b"1"], 1)
     end = join(wires, ivan, "Olga")
@@ -1264,7 +1247,7 @@ def test_unsolicited_replies_are_ignored(trio: tuple[Host, Host, Host], wires: W
     assert members(ivan) == ["Boris", "Ivan", "Vera"]
 
 
-def test_a_node_in_no_cluster_cannot_order(wires: Wires) -> None:
+def test_append_entries_of_a_node_without_a_cluster_id_are_refused(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     end = join(wires, ivan, "Olga", founding=0)
     end.send(AppendEntries(9, 0, 0, 0, [LogEntry(9, EntryKind.NO_OP, None)]))
@@ -1274,7 +1257,7 @@ def test_a_node_in_no_cluster_cannot_order(wires: Wires) -> None:
     assert mode(ivan) is Mode.WRK
 
 
-def test_a_member_that_begins_anew_elsewhere(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_member_may_restart_without_state_at_another_address(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, _boris, vera = trio
     vera.kill()
     again = wires.node("Vera", 5, (1, 2), seed=1234)

@@ -19,7 +19,7 @@ def change(
     return StateChange(term, BORIS, 7, commit, state, first, entries)
 
 
-def test_starts_are_counted() -> None:
+def test_recorded_starts_are_counted() -> None:
     promises = PersistentState()
     assert (promises.member, promises.starts) == (None, 0)
     promises.record_start(IVAN)
@@ -37,7 +37,7 @@ def test_persisted_changes_are_restored() -> None:
     assert promises.entries == [entry(1), entry(2)]
 
 
-def test_entries_replace_existing_ones() -> None:
+def test_persisted_entries_replace_the_existing_log_suffix() -> None:
     promises = PersistentState()
     promises.persist(change(1, entry(1), entry(2), entry(3)))
     promises.persist(change(2, entry(4)))
@@ -48,7 +48,7 @@ def test_entries_replace_existing_ones() -> None:
     assert promises.entries == [entry(1)]
 
 
-def test_state_replaces_the_log() -> None:
+def test_persisted_snapshot_replaces_the_log() -> None:
     promises = PersistentState()
     promises.persist(change(1, entry(1)))
     state = Snapshot(10, 2, b"state")
@@ -62,7 +62,7 @@ def test_state_replaces_the_log() -> None:
 
 
 @pytest.mark.parametrize("first", [1, 9, 10, 13])
-def test_entries_have_to_follow(first: int) -> None:
+def test_entries_that_leave_a_gap_are_refused(first: int) -> None:
     promises = PersistentState()
     promises.persist(change(11, entry(1), state=Snapshot(10, 2, b"")))
     with pytest.raises(ValueError, match=f"entry {first} "):

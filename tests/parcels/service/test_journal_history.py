@@ -1,4 +1,4 @@
-"""Events in a window in memory and, behind it, in a journal."""
+"""Event history of a memory window backed by a journal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fyrehose_twisted.parcels.service.journal_history import JournalHistory, pac
 from fyrehose_twisted.parcels.wire.messages import Event
 
 SMALL = 2_000
-"""Bytes of a window that holds a few events."""
+"""Size in bytes of a window that holds a few events."""
 
 
 @pytest.fixture
@@ -50,18 +50,18 @@ def numbers(events: list[Event]) -> list[int]:
     return [event.sequence for event in events]
 
 
-def test_it_is_a_history(journal: Journal) -> None:
+def test_journal_history_implements_ieventhistory(journal: Journal) -> None:
     assert verifyObject(IEventHistory, history_of(journal))
 
 
-def test_an_event_survives_packing() -> None:
+def test_event_survives_packing_into_a_journal_record() -> None:
     event = Event(7, "someone", 3, 9, b"\x00\xff")
     assert unpack_event(7, pack_event(event)) == event
     with pytest.raises(ValueError, match="record 7 of the journal is not an event"):
         unpack_event(7, b"\xff")
 
 
-def test_an_end_that_the_disk_lost_comes_again(tmp_path: Path) -> None:
+def test_events_lost_from_the_end_of_a_journal_are_appended_again(tmp_path: Path) -> None:
     with closing(open_journal(tmp_path, stream_uri("default"))) as journal:
         filled(journal, 10)
         journal.commit()
@@ -82,13 +82,13 @@ def test_an_end_that_the_disk_lost_comes_again(tmp_path: Path) -> None:
         assert numbers(history_of(journal).read(9, 12, 10)) == [9, 10, 11, 12]
 
 
-def test_an_empty_one(journal: Journal) -> None:
+def test_history_of_an_empty_journal_starts_at_1(journal: Journal) -> None:
     history = history_of(journal)
     assert (history.oldest, history.last) == (1, 0)
     assert history.read(1, 10, 10) == []
 
 
-def test_what_the_window_no_longer_has_comes_from_the_journal(journal: Journal) -> None:
+def test_events_evicted_from_memory_are_read_from_the_journal(journal: Journal) -> None:
     history = filled(journal, 100)
     assert history._window.oldest > 50
     assert (history.oldest, history.last) == (1, 100)
@@ -98,21 +98,21 @@ def test_what_the_window_no_longer_has_comes_from_the_journal(journal: Journal) 
     assert history.read(101, 200, 10) == []
 
 
-def test_it_goes_on_after_a_restart(tmp_path: Path) -> None:
+def test_journal_history_continues_after_a_restart(tmp_path: Path) -> None:
     journal = open_journal(tmp_path, stream_uri("default"))
     filled(journal, 10)
     journal.close()
     journal = open_journal(tmp_path, stream_uri("default"))
     history = history_of(journal)
     assert (history.oldest, history.last) == (1, 10)
-    history.put([stretch(9, 12)])  # Some of what it has is handed on again.
+    history.put([stretch(9, 12)])  # Some events are delivered again.
     history.save(sync=True)
     assert numbers(history.read(1, 20, 20)) == list(range(1, 13))
     assert journal.counters.taken == 2
     journal.close()
 
 
-def test_nothing_older_is_held_where_some_are_missing(journal: Journal) -> None:
+def test_events_before_a_gap_are_not_held(journal: Journal) -> None:
     history = filled(journal, 10)
     history.put([stretch(15, 16)])
     history.save(sync=True)
@@ -124,7 +124,7 @@ def test_nothing_older_is_held_where_some_are_missing(journal: Journal) -> None:
     assert (again.oldest, again.last) == (15, 16)
 
 
-def test_events_that_are_skipped_are_lost(journal: Journal) -> None:
+def test_skipped_events_are_recorded_as_lost(journal: Journal) -> None:
     history = filled(journal, 10)
     history.clear(20)
     history.save(sync=True)
@@ -135,7 +135,7 @@ def test_events_that_are_skipped_are_lost(journal: Journal) -> None:
     assert journal.losses(0, 1, 21) == [(11, 20)]
 
 
-def test_an_empty_journal_begins_where_the_node_does(journal: Journal) -> None:
+def test_empty_journal_starts_at_the_first_event_of_its_node(journal: Journal) -> None:
     history = history_of(journal)
     history.clear(100)
     history.put([stretch(101, 102)])
@@ -146,14 +146,14 @@ def test_an_empty_journal_begins_where_the_node_does(journal: Journal) -> None:
     assert numbers(history.read(101, 102, 10)) == [101, 102]
 
 
-def test_clearing_forgets_nothing_that_joins_on(journal: Journal) -> None:
+def test_clear_at_the_last_event_keeps_earlier_ones(journal: Journal) -> None:
     history = filled(journal, 10)
     history.clear(10)
     assert (history.oldest, history.last) == (1, 10)
     assert numbers(history.read(9, 10, 10)) == [9, 10]
 
 
-def test_large_events_are_read_some_at_a_time(journal: Journal) -> None:
+def test_read_of_large_events_is_bounded_in_bytes(journal: Journal) -> None:
     history = history_of(journal)
     for number in range(1, 201):
         history.put([SequencedRun(number, "someone", 1, number, [b"x" * 48_000])])
@@ -163,7 +163,7 @@ def test_large_events_are_read_some_at_a_time(journal: Journal) -> None:
     assert [event.sequence for event in first] == list(range(1, len(first) + 1))
 
 
-def test_what_was_dropped_by_retention_is_not_held(journal: Journal) -> None:
+def test_events_dropped_by_retention_are_not_held(journal: Journal) -> None:
     history = filled(journal, 10, 1)
     journal.roll()
     history.put([stretch(11, 12)])
@@ -173,7 +173,7 @@ def test_what_was_dropped_by_retention_is_not_held(journal: Journal) -> None:
     assert history.oldest >= 11
 
 
-def test_nothing_is_read_across_what_is_damaged(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_stops_at_a_damaged_record(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     history = filled(journal, 100)
     whole = journal.read
 

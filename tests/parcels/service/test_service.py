@@ -1,4 +1,4 @@
-"""Nodes as services, on real sockets of this machine."""
+"""Nodes as services, on real loopback sockets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fyrehose_twisted.parcels.wire.messages import Event, Mode, NodeInfo, Parcel
 reactor: Any = installed_reactor
 
 DEADLINE = 120.0
-"""Seconds after which a test fails. Nothing waits that long unless it is broken."""
+"""Seconds after which a test fails; reached only on failure."""
 SECRET = b"a secret that is long enough"
 
 
@@ -53,7 +53,7 @@ class Listener:
         self.skipped.append((first, last))
 
     def until(self, count: int) -> Deferred[None]:
-        """Wait for so many events."""
+        """Wait for a number of events."""
         waiting: Deferred[None] = Deferred()
         self.waiting.append((count, waiting))
         self.events_ordered([])
@@ -61,7 +61,7 @@ class Listener:
 
 
 class Node(ParcelsNode):
-    """Looks after everything that it is told whether what somebody waits for has come true."""
+    """Node service that re-evaluates the waiting conditions of a test after each event."""
 
     def __init__(self, name: str, neighbours: tuple[Address, ...] = (), **options: Any) -> None:
         of_node = ("secret", "bootstrap", "advertise", "max_event", "window_bytes", "pending_bytes")
@@ -81,7 +81,7 @@ class Node(ParcelsNode):
         return self
 
     def kill(self) -> None:
-        """Let it stop without a word to the others, which would take a second."""
+        """Stop without leaving the cluster, which would take a second."""
         self._error = self._error or RuntimeError("killed")
 
     def until(self, true: Callable[[], Any]) -> Deferred[None]:
@@ -111,7 +111,7 @@ Start = Callable[..., Awaitable[Node]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start a node, and stop it when the test is over."""
+    """Start a node, and stop it after the test."""
     nodes: list[Node] = []
 
     async def started(*arguments: Any, **options: Any) -> Node:
@@ -130,7 +130,7 @@ def address_of(node: ParcelsNode) -> Address:
 
 
 async def trio(start: Start, **options: Any) -> list[Node]:
-    """Return three nodes of one cluster that can work."""
+    """Return three nodes of one cluster with a quorum."""
     first = await start("a", **options)
     others = [await start(name, (address_of(first),), **options) for name in "bc"]
     for node in (first, *others):
@@ -145,7 +145,7 @@ async def raises(kind: type[Exception], waited: Deferred[Any]) -> Any:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_node_alone(start: Start) -> None:
+async def test_single_node_publishes_and_reads_events(start: Start) -> None:
     node = await start("a")
     assert verifyObject(IOrderedEvents, node)
     assert (node.last, node.oldest) == (0, 1)
@@ -162,7 +162,7 @@ async def test_a_node_alone(start: Start) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_one_order_for_all_nodes(start: Start) -> None:
+async def test_all_nodes_deliver_events_in_one_order(start: Start) -> None:
     nodes = await trio(start)
     published = [node.publish(b"%d" % number) for number in range(100) for node in nodes]
     numbers = await gatherResults(published)
@@ -175,7 +175,7 @@ async def test_one_order_for_all_nodes(start: Start) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_key_makes_repeating_safe_at_any_node(start: Start) -> None:
+async def test_event_with_a_repeated_key_is_ordered_once_at_any_node(start: Start) -> None:
     nodes = await trio(start)
     number = await nodes[0].publish(b"pay", "bank", "order 1")
     assert await nodes[1].publish(b"pay", "bank", "order 1") == number
@@ -189,7 +189,7 @@ async def test_a_key_makes_repeating_safe_at_any_node(start: Start) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_the_others_go_on_when_one_leaves(start: Start) -> None:
+async def test_remaining_nodes_continue_after_one_leaves(start: Start) -> None:
     nodes = await trio(start)
     await nodes[0].publish(b"one")
     await nodes[0].stopService()
@@ -201,7 +201,7 @@ async def test_the_others_go_on_when_one_leaves(start: Start) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_node_that_is_in_no_cluster_publishes_nothing(start: Start) -> None:
+async def test_publish_at_a_node_without_a_cluster_fails_with_no_quorum(start: Start) -> None:
     node = await start("a", (("127.0.0.1", 9),))
     refused = await raises(NotOrdered, node.publish(b"one"))
     assert (refused.why, refused.unknown) == ("no-quorum", False)
@@ -209,7 +209,7 @@ async def test_a_node_that_is_in_no_cluster_publishes_nothing(start: Start) -> N
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_listener_that_raises_hurts_nobody(start: Start) -> None:
+async def test_exception_of_a_listener_does_not_affect_the_node(start: Start) -> None:
     @implementer(IEventListener)
     class Broken:
         def events_ordered(self, events: Any) -> None:
@@ -235,7 +235,7 @@ async def test_a_listener_that_raises_hurts_nobody(start: Start) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_what_cannot_be_published(start: Start) -> None:
+async def test_invalid_events_are_refused_by_the_service(start: Start) -> None:
     node = await start("a", max_event=100, window_bytes=10_000, pending_bytes=10_000)
     assert (await raises(MessageTooLarge, node.publish(b"x" * 101))).limit == 100
     await raises(MessageTooLarge, node.publish_many([b"x", b"x" * 101]))
@@ -246,7 +246,7 @@ async def test_what_cannot_be_published(start: Start) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_events_that_are_no_longer_held(start: Start) -> None:
+async def test_service_raises_events_not_held_for_evicted_events(start: Start) -> None:
     node = await start("a", max_event=100, window_bytes=2_000, pending_bytes=2_000)
     for _ in range(20):
         await node.publish(b"x" * 100)
@@ -258,7 +258,7 @@ async def test_events_that_are_no_longer_held(start: Start) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_names_and_oneself_as_neighbours(start: Start) -> None:
+async def test_neighbour_names_are_resolved_and_the_own_address_is_dropped(start: Start) -> None:
     first = await start("a")
     port = address_of(first)[1]
     places = (("localhost", port), ("127.0.0.1", port), ("no.such.name.invalid", 1))
@@ -271,7 +271,7 @@ async def test_names_and_oneself_as_neighbours(start: Start) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_node_that_is_told_of_itself_begins_a_cluster(start: Start) -> None:
+async def test_node_with_only_itself_as_neighbour_forms_a_cluster(start: Start) -> None:
     port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(Factory())
     number = port.getHost().port
     await port.stopListening()
@@ -282,7 +282,7 @@ async def test_a_node_that_is_told_of_itself_begins_a_cluster(start: Start) -> N
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_port_that_is_taken() -> None:
+async def test_port_in_use_fails_the_start_of_a_node() -> None:
     port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(Factory())
     node = Node("a", listen=f"tcp:{port.getHost().port}:interface=127.0.0.1")
     try:
@@ -297,7 +297,7 @@ async def test_a_port_that_is_taken() -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_node_that_was_never_started_stops() -> None:
+async def test_node_that_was_never_started_can_be_stopped() -> None:
     node = Node("a")
     assert node.state().mode == "Dsc"
     assert node.events(1, 2, 3) == []
@@ -306,7 +306,7 @@ async def test_a_node_that_was_never_started_stops() -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_publisher_outside(start: Start) -> None:
+async def test_tcp_publisher_publishes_to_a_cluster_with_a_secret(start: Start) -> None:
     nodes = await trio(start, secret=SECRET)
     publisher = ParcelsPublisher([address_of(node) for node in nodes], secret=SECRET)
     stranger = ParcelsPublisher([address_of(node) for node in nodes], secret=SECRET + b"!", timeout=10.0)
@@ -331,7 +331,7 @@ async def test_a_publisher_outside(start: Start) -> None:
 
 
 class Asking(ParcelProtocol):
-    """Speaks only the document."""
+    """Reference peer that sends one discovery request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -347,7 +347,7 @@ class Asking(ParcelProtocol):
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_peer_that_speaks_only_the_document(start: Start) -> None:
+async def test_discovery_request_of_a_reference_peer_is_answered(start: Start) -> None:
     node = await start("a")
     host, port = address_of(node)
     asking: Any = await TCP4ClientEndpoint(reactor, host, port).connect(Factory.forProtocol(Asking))
@@ -369,7 +369,7 @@ class Rubbish(ParcelProtocol):
 
 
 @pytest_twisted.ensureDeferred
-async def test_rubbish_is_hung_up_on_and_nothing_else(start: Start) -> None:
+async def test_malformed_bytes_close_the_connection_and_are_logged_once(start: Start) -> None:
     node = await start("a")
     host, port = address_of(node)
     with capturedLogs() as logged:
@@ -383,7 +383,7 @@ async def test_rubbish_is_hung_up_on_and_nothing_else(start: Start) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_an_application_sees_parcels_first(start: Start) -> None:
+async def test_protocol_subclass_receives_messages_first(start: Start) -> None:
     seen: list[Any] = []
 
     class Counting(ParcelProtocol):
@@ -396,7 +396,7 @@ async def test_an_application_sees_parcels_first(start: Start) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_journal_has_what_memory_no_longer_has(start: Start, tmp_path: Path) -> None:
+async def test_service_reads_events_evicted_from_memory_from_its_journal(start: Start, tmp_path: Path) -> None:
     options: Any = {"window_bytes": 20_000, "max_event": 1_000, "pending_bytes": 2**20}
     node = await start("a", storage=Storage(tmp_path), **options)
     for _ in range(10):
@@ -416,7 +416,7 @@ async def test_a_journal_has_what_memory_no_longer_has(start: Start, tmp_path: P
 
 
 @pytest_twisted.ensureDeferred
-async def test_two_nodes_do_not_share_a_journal(start: Start, tmp_path: Path) -> None:
+async def test_second_node_cannot_open_a_journal_in_use(start: Start, tmp_path: Path) -> None:
     await start("a", storage=Storage(tmp_path))
     other = Node("b", storage=Storage(tmp_path))
     with pytest.raises(OperationalError, match="is in use by another process"):
@@ -425,7 +425,7 @@ async def test_two_nodes_do_not_share_a_journal(start: Start, tmp_path: Path) ->
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_journal_that_cannot_be_written_stops_the_node(
+async def test_journal_write_error_stops_the_node(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keeping = Storage(tmp_path)
@@ -445,7 +445,7 @@ async def test_a_journal_that_cannot_be_written_stops_the_node(
 
 
 @pytest_twisted.ensureDeferred
-async def test_it_says_what_happens(start: Start) -> None:
+async def test_mode_and_membership_changes_are_logged(start: Start) -> None:
     said: list[LogEvent] = []
     with capturedLogs() as logged:
         await trio(start)
@@ -458,7 +458,7 @@ async def test_it_says_what_happens(start: Start) -> None:
 
 
 class Reader(Protocol):
-    """Reads what comes, until the other side closes."""
+    """Client that reads until the server closes."""
 
     def __init__(self, words: bytes) -> None:
         self.data = b""
@@ -476,7 +476,7 @@ class Reader(Protocol):
 
 
 @pytest_twisted.ensureDeferred
-async def test_streams_have_come_to_their_end_when_it_has_stopped() -> None:
+async def test_http_streams_end_before_the_node_has_stopped() -> None:
     pytest.importorskip("treq")
     node = Node("a", http="tcp:0:interface=127.0.0.1")
     await node.up()
@@ -489,7 +489,7 @@ async def test_streams_have_come_to_their_end_when_it_has_stopped() -> None:
     await node.publish(b"one")
     await node.stopService()
     assert node._http is not None
-    # Whatever is not written when this fires never is, for the reactor ends.
+    # Data not written by the time this fires is lost, because the reactor stops.
     assert node._http.factory.connections == 0
     await reader.over.addTimeout(DEADLINE, reactor)
     assert b"-1\n" in reader.data
@@ -497,7 +497,7 @@ async def test_streams_have_come_to_their_end_when_it_has_stopped() -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_http(start: Start) -> None:
+async def test_node_with_http_publishes_with_a_token(start: Start) -> None:
     treq = pytest.importorskip("treq")
     node = Node("a", http="tcp:0:interface=127.0.0.1", token=b"a-token-of-visible-characters")
     with capturedLogs() as logged:

@@ -68,7 +68,7 @@ CHANGES = (
 EXPECTED = (3, IVAN, 9, 2, Snapshot(1, 0, b"founded"), ENTRIES)
 
 
-def test_what_is_kept_is_found_again(tmp_path: Path) -> None:
+def test_state_survives_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     made(path, *CHANGES)
     promises = open_file(path)
@@ -83,7 +83,7 @@ def test_what_is_kept_is_found_again(tmp_path: Path) -> None:
     promises.close()
 
 
-def test_a_new_file(tmp_path: Path) -> None:
+def test_new_state_file_is_empty_and_private(tmp_path: Path) -> None:
     promises = open_file(tmp_path / "promises")
     assert (promises.member, promises.starts, promises.lost_to_power_failure) == (None, 0, False)
     assert not (tmp_path / "promises").exists()
@@ -95,14 +95,14 @@ def test_a_new_file(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["promises", "promises.lock"]
 
 
-def test_an_empty_file(tmp_path: Path) -> None:
+def test_empty_state_file_counts_as_new(tmp_path: Path) -> None:
     (tmp_path / "promises").touch()
     promises = open_file(tmp_path / "promises")
     assert promises.member is None
     promises.close()
 
 
-def test_a_write_that_was_cut_off_was_never_promised(tmp_path: Path) -> None:
+def test_interrupted_write_is_discarded(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     made(path, *CHANGES[:2])
     before = path.stat().st_size
@@ -118,7 +118,7 @@ def test_a_write_that_was_cut_off_was_never_promised(tmp_path: Path) -> None:
         promises = open_file(path)
         assert (held(promises), promises.member, promises.lost_to_power_failure) == (expected, IVAN, False), size
         if size % 10 == 0:
-            # What comes next is not lost behind it.
+            # Records appended after the torn one are kept.
             promises.record_start(IVAN)
             promises.persist(CHANGES[2])
             promises.close()
@@ -127,7 +127,7 @@ def test_a_write_that_was_cut_off_was_never_promised(tmp_path: Path) -> None:
         promises.close()
 
 
-def test_damage_is_noticed(tmp_path: Path) -> None:
+def test_damaged_state_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     made(path, *CHANGES)
     data = path.read_bytes()
@@ -135,17 +135,17 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
     while at < len(data):
         starts.append(at)
         at += 12 + struct.unpack_from("<I", data, at)[0]
-    assert len(starts) == 4  # Who it is, the state, and two changes.
+    assert len(starts) == 4  # Identity, state and two changes.
     damaged = [*range(len(MAGIC)), *(byte for start in starts for byte in range(start, start + 16))]
     for place in (*damaged, len(data) - 1, starts[1] + 20, starts[2] + 20):
         path.write_bytes(data[:place] + bytes((data[place] ^ 0x10,)) + data[place + 1 :])
         with pytest.raises(StateFileError):
             open_file(path)
     path.write_bytes(data)
-    open_file(path).close()  # It is not locked any more.
+    open_file(path).close()  # The lock was released.
 
 
-def test_damage_to_a_length_is_noticed(tmp_path: Path) -> None:
+def test_damaged_record_length_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     made(path, *CHANGES)
     data = bytearray(path.read_bytes())
@@ -172,7 +172,7 @@ def test_damage_to_a_length_is_noticed(tmp_path: Path) -> None:
         7,
     ],
 )
-def test_what_is_no_change_is_noticed(tmp_path: Path, body: object) -> None:
+def test_record_that_is_no_state_change_is_refused(tmp_path: Path, body: object) -> None:
     path = tmp_path / "promises"
     made(path)
     data = cbor2.dumps(body)
@@ -183,7 +183,7 @@ def test_what_is_no_change_is_noticed(tmp_path: Path, body: object) -> None:
         open_file(path)
 
 
-def test_something_else_is_not_overwritten(tmp_path: Path) -> None:
+def test_file_of_another_format_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     path.write_text("a letter to somebody")
     with pytest.raises(StateFileError, match="is not a state file"):
@@ -191,7 +191,7 @@ def test_something_else_is_not_overwritten(tmp_path: Path) -> None:
     assert path.read_text() == "a letter to somebody"
 
 
-def test_after_a_power_failure_nothing_counts_that_was_not_synced(tmp_path: Path) -> None:
+def test_unsynced_state_is_discarded_after_a_power_failure(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     made(path, *CHANGES)
     promises = open_file(path, other_boot)
@@ -205,14 +205,14 @@ def test_after_a_power_failure_nothing_counts_that_was_not_synced(tmp_path: Path
     promises.close()
 
 
-def test_what_was_synced_counts_after_a_power_failure(tmp_path: Path) -> None:
+def test_synced_state_survives_a_power_failure(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     made(path, *CHANGES, sync=True)
     promises = open_file(path, other_boot)
     assert not promises.lost_to_power_failure
     assert promises.member == IVAN
     assert held(promises) == EXPECTED
-    # From here on it is not synced any more.
+    # From here on, changes are not synced.
     promises.record_start(IVAN)
     promises.close()
     promises = open_file(path)
@@ -220,7 +220,7 @@ def test_what_was_synced_counts_after_a_power_failure(tmp_path: Path) -> None:
     promises.close()
 
 
-def test_each_change_is_synced_before_keep_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_change_is_synced_before_persist_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     for name in ("write", "fdatasync", "fsync", "rename"):
         original = getattr(os, name)
@@ -242,7 +242,7 @@ def test_each_change_is_synced_before_keep_returns(tmp_path: Path, monkeypatch: 
     promises.close()
 
 
-def test_a_file_in_use(tmp_path: Path) -> None:
+def test_state_file_in_use_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     promises = open_file(path)
     with pytest.raises(StateFileError, match="in use"):
@@ -255,14 +255,14 @@ def test_a_file_in_use(tmp_path: Path) -> None:
     open_file(path).close()
 
 
-def test_where_nothing_can_be_read_or_written(tmp_path: Path) -> None:
+def test_unreadable_or_unwritable_state_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StateFileError, match="cannot be locked"):
         open_file(tmp_path / "missing" / "promises")
     (tmp_path / "directory").mkdir()
     with pytest.raises(StateFileError, match="cannot be read"):
         open_file(tmp_path / "directory")
     with pytest.raises(StateFileError, match="cannot be read"):
-        open_file(tmp_path / "directory")  # Not: in use.
+        open_file(tmp_path / "directory")  # The error is not "in use".
     promises = open_file(tmp_path / "promises")
     (tmp_path / "promises.new").mkdir()
     with pytest.raises(StateFileError, match="cannot be written"):
@@ -270,7 +270,7 @@ def test_where_nothing_can_be_read_or_written(tmp_path: Path) -> None:
     promises.close()
 
 
-def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_the_previous_state_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "promises"
     promises = open_file(path)
     promises.record_start(IVAN)
@@ -289,7 +289,7 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(StateFileError, match="No space"):
         promises.persist(CHANGES[2])
     monkeypatch.undo()
-    # Once something could not be written, nothing is: it would come behind a hole.
+    # After a failed write every later one fails, since it would follow a gap.
     with pytest.raises(StateFileError):
         promises.persist(StateChange(9, None, 9, 9, None, 0, ()))
     promises.close()
@@ -299,7 +299,9 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     promises.close()
 
 
-def test_a_disk_that_is_full_while_the_file_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_during_the_replacement_keeps_the_old_state_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "promises"
     promises = open_file(path)
     promises.record_start(IVAN)
@@ -319,7 +321,7 @@ def test_a_disk_that_is_full_while_the_file_is_replaced(tmp_path: Path, monkeypa
     assert path.read_bytes() == before
 
 
-def test_a_write_that_takes_part_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
     monkeypatch.setattr(os, "write", lambda file, data: real(file, bytes(data)[:7]))
     made(tmp_path / "promises", *CHANGES)
@@ -328,7 +330,7 @@ def test_a_write_that_takes_part_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
     promises.close()
 
 
-def test_state_replaces_the_file(tmp_path: Path) -> None:
+def test_snapshot_replaces_the_state_file(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     promises = open_file(path)
     promises.record_start(IVAN)
@@ -386,7 +388,7 @@ ANY_ENTRY = st.one_of(
         st.lists(ANY_ENTRY, max_size=4),
     )
 )
-def test_a_change_is_what_it_was(change: StateChange) -> None:
+def test_state_change_survives_packing(change: StateChange) -> None:
     assert module._unpack(cbor2.loads(cbor2.dumps(module._pack(change)))) == change
 
 

@@ -1,4 +1,4 @@
-"""What outlives a node's process, and in which order it becomes durable."""
+"""Durability order of a node's journal and state file."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def keeping(tmp_path: Path) -> Iterator[Storage]:
 
 
 def close(keeping: Storage) -> None:
-    """Close it; no thread is at work here that would have to be waited for."""
+    """Close the storage; it uses no thread that would have to be joined."""
     assert ensureDeferred(keeping.close()).called
 
 
 @pytest.fixture
 def done(keeping: Storage, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What was done, in order."""
+    """Return a list that records the operations in order."""
     noted: list[Any] = []
     journal, promises = keeping.history.journal, keeping.persistent_state  # type: ignore[union-attr]
     commit, keep = journal.commit, promises.persist  # type: ignore[union-attr]
@@ -68,21 +68,21 @@ def put(keeping: Storage, number: int) -> None:
     keeping.history.put([SequencedRun(number, "someone", 1, number, [b"x"])])
 
 
-def test_events_are_written_before_promises(keeping: Storage, done: list[Any]) -> None:
+def test_events_are_written_before_the_state(keeping: Storage, done: list[Any]) -> None:
     put(keeping, 1)
     keeping.persist(change())
     keeping.persist(change())
     assert done == [("journal", False), "promises", "promises"]
 
 
-def test_events_are_durable_before_promises_no_longer_have_them(keeping: Storage, done: list[Any]) -> None:
+def test_events_are_durable_before_a_snapshot_drops_them_from_the_state(keeping: Storage, done: list[Any]) -> None:
     put(keeping, 1)
     keeping.save()
     keeping.persist(change(Snapshot(1, 1, b"state")))
     assert done == [("journal", False), ("journal", True), "promises"]
 
 
-def test_what_cannot_be_written_is_not_promised(
+def test_state_is_not_persisted_if_the_journal_cannot_be_written(
     keeping: Storage, done: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(sync: bool = True) -> None:
@@ -97,7 +97,7 @@ def test_what_cannot_be_written_is_not_promised(
     assert done == []
 
 
-def test_it_finds_again_what_it_kept(tmp_path: Path, keeping: Storage) -> None:
+def test_storage_restores_state_and_events(tmp_path: Path, keeping: Storage) -> None:
     put(keeping, 1)
     keeping.persist(change())
     close(keeping)
@@ -109,7 +109,7 @@ def test_it_finds_again_what_it_kept(tmp_path: Path, keeping: Storage) -> None:
     close(again)
 
 
-def test_a_directory_is_for_one_node(tmp_path: Path, keeping: Storage) -> None:
+def test_storage_directory_is_locked_by_one_node(tmp_path: Path, keeping: Storage) -> None:
     with pytest.raises(JournalInUse):
         Storage(tmp_path).check(CONFIG)
     with pytest.raises(JournalInUse):
@@ -117,7 +117,7 @@ def test_a_directory_is_for_one_node(tmp_path: Path, keeping: Storage) -> None:
     Storage(tmp_path / "elsewhere").check(CONFIG)
 
 
-def test_promises_that_are_damaged_let_go_of_the_journal(tmp_path: Path) -> None:
+def test_damaged_state_file_releases_the_journal_lock(tmp_path: Path) -> None:
     (tmp_path / STATE_FILE_NAME).write_bytes(b"something else")
     broken = Storage(tmp_path)
     with pytest.raises(StateFileError):

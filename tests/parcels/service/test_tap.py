@@ -1,4 +1,4 @@
-"""What an operator can say to ``twistd parcels-node``, and what is said back: one line."""
+"""Options of ``twistd parcels-node`` and their error messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECRET = b"a secret that is long enough"
 
 
 class OfOurs(ParcelProtocol):
-    """What an application might run."""
+    """Protocol class of an application."""
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def refusal_of(text: str) -> str:
     return said
 
 
-def test_what_a_node_is_without_options() -> None:
+def test_default_options_make_a_local_node() -> None:
     options = options_of("")
     config = options["config"]
     assert (config.name, config.cluster, config.advertise) == ("a", "default", ("127.0.0.1", 7878))
@@ -68,12 +68,12 @@ def test_what_a_node_is_without_options() -> None:
     assert options["directory"] is None
 
 
-def test_neighbours_are_merged() -> None:
+def test_equal_neighbours_are_merged() -> None:
     text = "--neighbour 127.0.0.1:1 --neighbour db:2 --neighbour [::1]:3 --neighbour 127.0.0.1:1 --neighbour [0:0::1]:3"
     assert options_of(text)["config"].neighbours == (("127.0.0.1", 1), ("db", 2), ("::1", 3))
 
 
-def test_what_else_can_be_said(tmp_path: Path) -> None:
+def test_all_node_options_are_parsed(tmp_path: Path) -> None:
     options = options_of(
         "--cluster trades --found --cluster-secret-file secret --listen tcp:7000:interface=0.0.0.0"
         " --advertise node-a.example:7001 --http 8080 --token-file token --journal j --sync --retention 7d"
@@ -114,7 +114,7 @@ def test_what_else_can_be_said(tmp_path: Path) -> None:
         ("tcp:7000:interface=eth0", ServerEndpoint("tcp:7000:interface=eth0", ("eth0", 7000), False)),
     ],
 )
-def test_endpoints_name_loopback_unless_they_name_something_else(text: str, listening: ServerEndpoint) -> None:
+def test_endpoint_without_an_interface_listens_on_loopback(text: str, listening: ServerEndpoint) -> None:
     assert parse_server_endpoint("listen", text, "tcp:7878") == listening
 
 
@@ -170,26 +170,26 @@ def test_endpoints_name_loopback_unless_they_name_something_else(text: str, list
         ("--what", r"option --what not recognized"),
     ],
 )
-def test_what_is_refused_in_one_line(arguments: str, complaint: str) -> None:
+def test_invalid_options_are_refused_in_one_line(arguments: str, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint) as refused:
         options_of(arguments)
     assert "\n" not in str(refused.value)
 
 
-def test_a_subclass_is_run() -> None:
+def test_protocol_option_selects_the_protocol_class() -> None:
     options = tap.Options()
     options.parseOptions(["--name", "a", "--protocol", "fyrehose_twisted.parcels.protocol.ParcelProtocol"])
     assert options["class"] is ParcelProtocol
 
 
-def test_strangers_are_let_in_only_if_that_is_said() -> None:
+def test_other_interfaces_require_a_secret_a_token_or_open() -> None:
     options_of("--listen tcp:1:interface=192.0.2.1 --open")
     options_of("--listen tcp:1:interface=192.0.2.1 --cluster-secret-file secret")
     options_of("--http tcp:1:interface=192.0.2.1 --token-file token")
     options_of("--http tcp:1:interface=192.0.2.1 --open")
 
 
-def test_a_port_that_is_in_use(taken: int) -> None:
+def test_port_in_use_is_reported_before_the_start(taken: int) -> None:
     hint = "stop what listens there, or choose another port"
     said = refusal_of(f"--listen {taken}")
     assert said == f"parcels-node: --listen: cannot listen on 127.0.0.1:{taken}: Address already in use; {hint}"
@@ -197,16 +197,16 @@ def test_a_port_that_is_in_use(taken: int) -> None:
     assert said == f"parcels-node: --http: cannot listen on 127.0.0.1:{taken}: Address already in use; {hint}"
 
 
-def test_an_address_that_this_machine_does_not_have() -> None:
+def test_unassigned_address_is_reported_before_the_start() -> None:
     said = refusal_of("--listen tcp:7878:interface=192.0.2.1 --open")
     assert said.endswith("cannot listen on 192.0.2.1:7878: Cannot assign requested address")
 
 
-def test_something_that_is_no_endpoint() -> None:
+def test_invalid_endpoint_is_reported_before_the_start() -> None:
     assert "--listen 'haproxy:x' is not an endpoint" in refusal_of("--listen haproxy:x --advertise 127.0.0.1:1 --open")
 
 
-def test_a_journal_that_somebody_else_writes(tmp_path: Path) -> None:
+def test_journal_in_use_is_reported_before_the_start(tmp_path: Path) -> None:
     journal = open_journal(tmp_path / "j", stream_uri("default"))
     try:
         assert "is in use by another process that writes to it" in refusal_of("--listen 17878 --journal j")
@@ -214,13 +214,13 @@ def test_a_journal_that_somebody_else_writes(tmp_path: Path) -> None:
         journal.close()
 
 
-def test_a_journal_where_none_can_be(tmp_path: Path) -> None:
+def test_unwritable_journal_directory_is_reported_before_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     assert "cannot be written, because of" in refusal_of("--listen 17878 --journal file/j")
 
 
-def test_without_the_web_extra_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "treq.client", None)  # Importing it fails as if it were not installed.
+def test_http_option_without_the_web_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "treq.client", None)  # Make the import fail as if it were not installed.
     monkeypatch.delitem(sys.modules, "fyrehose_twisted.parcels.web.webhooks.http_sender", raising=False)
     options_of("")
     with pytest.raises(SystemExit) as left:
@@ -230,7 +230,7 @@ def test_without_the_web_extra_it_says_how_to_get_it(monkeypatch: pytest.MonkeyP
     )
 
 
-def test_a_service_is_made() -> None:
+def test_options_make_a_parcels_node_service() -> None:
     service = service_of("--http 0 --journal j --found")
     assert isinstance(service, ParcelsNode)
     assert service.config.name == "a"

@@ -1,4 +1,4 @@
-"""A checker that never fails is worth nothing: for every invariant a bug that the simulator has to find."""
+"""Planted bugs that the simulator must find, at least one per invariant."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from fyrehose_twisted.sim.scenario import NO_EXCEPTIONS
 
 
 class Gale(Storm):
-    """A short storm over three nodes, in which leaders change all the time."""
+    """A short storm over three nodes with frequent leader changes."""
 
     sizes = (3,)
     duration = 100.0
@@ -386,12 +386,12 @@ BUGS = [
 
 
 @each(BUGS)
-def test_the_recorded_seed_shows_the_bug(bug: Bug, monkeypatch: Patch) -> None:
+def test_recorded_seed_reveals_the_planted_bug(bug: Bug, monkeypatch: Patch) -> None:
     check_seed(bug, monkeypatch)
 
 
-# What is looked for here is in the simulator, not in what users run.
+# The bug is in the simulator's code, not in the library's.
 @pytest.mark.soak(seconds=300)
 @each(BUGS)
-def test_a_search_finds_a_seed_that_shows_the_bug(bug: Bug, monkeypatch: Patch) -> None:
+def test_seed_search_reveals_the_planted_bug(bug: Bug, monkeypatch: Patch) -> None:
     search(bug, monkeypatch)

@@ -13,8 +13,8 @@ pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_everything_holds_whatever_goes_wrong(scenario: type[Scenario], simulate: Simulate) -> None:
-    (outcome,) = simulate(scenario, seeds=[1])  # Fresh ones are for the soak.
+def test_all_invariants_hold_in_every_scenario(scenario: type[Scenario], simulate: Simulate) -> None:
+    (outcome,) = simulate(scenario, seeds=[1])  # New seeds are left to the soak test.
     assert outcome.counters["events"] > 0, outcome
     assert outcome.counters["acknowledged"] > 0, outcome
 
@@ -23,7 +23,7 @@ def worth_its_seed(outcome: RunOutcome) -> bool:
     return outcome.simulated_seconds >= 600 and outcome.faults >= 20 and outcome.operations >= 500
 
 
-def test_a_storm_is_one(simulate: Simulate) -> None:
+def test_storm_has_enough_faults_and_operations(simulate: Simulate) -> None:
     (outcome,) = simulate(Storm, seeds=[5])
     assert worth_its_seed(outcome), outcome
     for what in ("acknowledged", "fetched", "states taken", "not taken"):
@@ -31,19 +31,19 @@ def test_a_storm_is_one(simulate: Simulate) -> None:
     assert outcome.counters["terms"] > 3
 
 
-def test_who_was_away_for_long_is_told_what_it_missed(simulate: Simulate) -> None:
+def test_lagging_node_reports_skipped_events(simulate: Simulate) -> None:
     (outcome,) = simulate(LaggingNodes, seeds=[4])
     assert outcome.counters["skipped"] > 0
     assert outcome.counters["states taken"] > 3
 
 
-def test_an_operator_forms_the_cluster_anew(simulate: Simulate) -> None:
+def test_operator_reforms_the_cluster_after_amnesia(simulate: Simulate) -> None:
     (outcome,) = simulate(Amnesia, seeds=[2])
     assert outcome.counters["reformed"] == 1
     assert outcome.counters["acknowledged"] > 0
 
 
-def test_parcels_travel_as_bytes_too(simulate: Simulate) -> None:
+def test_scenarios_run_with_encoded_parcels(simulate: Simulate) -> None:
     class Bytes(Strangers):
         name = "parcels.bytes"
         bytes_travel = 1.0
@@ -52,14 +52,14 @@ def test_parcels_travel_as_bytes_too(simulate: Simulate) -> None:
     simulate(Bytes, seeds=[1])
 
 
-def test_names_begin_with_the_wing_and_are_unique() -> None:
+def test_scenario_names_begin_with_parcels_and_are_unique() -> None:
     names = [scenario.name for scenario in SCENARIOS]
     assert len(set(names)) == len(names)
     assert all(name.startswith("parcels.") for name in names)
 
 
 @pytest.mark.soak
-def test_random_seeds() -> None:
+def test_scenarios_hold_for_random_seeds() -> None:
     summaries = soak(SCENARIOS, float(os.environ.get("SOAK_SECONDS", "60")))
     for name, summary in summaries.items():
         print(

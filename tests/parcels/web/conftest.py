@@ -1,4 +1,4 @@
-"""Fixtures of a cluster of one node in memory, with its web site on loopback."""
+"""Fixtures of an in-memory single-node cluster with its web site on loopback."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from fyrehose_twisted.parcels.web import WebConfig, site
 
 @pytest.fixture
 def memory() -> Memory:
-    """A cluster of one, in memory."""
+    """Return an in-memory cluster of one node."""
     return Memory()
 
 
 @pytest.fixture
 def another() -> type[Memory]:
-    """Make more clusters."""
+    """Return a factory of further clusters."""
     return Memory
 
 
 @pytest.fixture
 def reached() -> WaitUntil:
-    """Let the reactor go on until something is so of which nobody tells."""
+    """Return a function that runs the reactor until a condition holds."""
     return wait_until
 
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Let the site of a cluster listen on loopback until the test is over."""
+    """Return a function that serves the site of a cluster on loopback during the test."""
     served: list[Served] = []
 
     def listening(node: Memory, config: WebConfig | None = None, *, clock: Any = None, **more: Any) -> Served:
@@ -46,11 +46,11 @@ def serve() -> Iterator[Serve]:
 
 @pytest.fixture
 def web(memory: Memory, serve: Serve) -> Served:
-    """The site of ``memory``."""
+    """Return the served site of ``memory``."""
     return serve(memory)
 
 
 @pytest.fixture
 def sender() -> FakeSender:
-    """What sends to callbacks, without a network."""
+    """Return a webhook sender without a network."""
     return FakeSender()

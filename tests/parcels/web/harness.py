@@ -1,4 +1,4 @@
-"""A cluster of one in memory, its web site on loopback, and clients that see bytes."""
+"""In-memory cluster of one node, its web site on loopback, and clients that see bytes."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from fyrehose_twisted.web.site import WebSite
 reactor: Any = installed_reactor
 
 DEADLINE = 120.0
-"""Seconds after which what never comes fails a test."""
+"""Seconds after which a condition that does not hold fails the test."""
 
 
 @implementer(IOrderedEvents)
 class Memory:
-    """Orders at once, unless it is told to hold its answers back, or to refuse.
+    """In-memory cluster that orders at once, or delays or refuses replies as a test says.
 
-    :ivar cluster_id: which cluster it is; it begins in none that is known.
-    :ivar held: answers that are held back, if it holds any.
-    :ivar refusing: what every publish fails with.
+    :ivar cluster_id: id of the cluster; initially unknown.
+    :ivar held: delayed replies; ``None`` to reply at once.
+    :ivar refusing: error of every publish.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Memory:
         return self.log[-1].sequence if self.log else self.oldest - 1
 
     def order(self, *data: bytes, publisher: str = "node-1") -> int:
-        """Put events into the order; return the number of the last one."""
+        """Order events; return the number of the last one."""
         first = self.last + 1
         events = [Event(number, publisher, 1, number, item) for number, item in enumerate(data, first)]
         self.log += events
@@ -91,24 +91,24 @@ class Memory:
         self.listeners.remove(listener)
 
     def forget(self, oldest: int) -> None:
-        """Hold no events before ``oldest`` any more."""
+        """Evict the events before ``oldest``."""
         self.oldest = oldest
         self.log = [event for event in self.log if event.sequence >= oldest]
 
     def jump(self, first: int) -> None:
-        """Miss the events up to ``first``: the node was away."""
+        """Skip the events before ``first``, as a node that was disconnected does."""
         missed = self.last + 1, first - 1
         self.log, self.oldest = [], first
         for listener in list(self.listeners):
             listener.events_skipped(*missed)
 
     def no_quorum(self) -> None:
-        """Be in a minority."""
+        """Lose the quorum."""
         self.mode = "Err"
         self.refusing = NotOrdered("no-quorum", "1 of 3 members can be reached", unknown=False)
 
     def quorum(self) -> None:
-        """Be in a majority again."""
+        """Regain the quorum."""
         self.mode, self.refusing = "Wrk", None
 
     def state(self) -> NodeStatus:
@@ -120,7 +120,7 @@ class Memory:
         return NodeStatus(*head, 3, self.last, self.oldest, 1, members, neighbours, counters)
 
     def found_anew(self, cluster_id: str) -> None:
-        """Forget everything, and be another cluster of the same name."""
+        """Discard all events and become another cluster of the same name."""
         self.cluster_id, self.log, self.oldest = cluster_id, [], 1
 
     def force_new_cluster(self) -> None:
@@ -129,7 +129,7 @@ class Memory:
 
 
 class Response(NamedTuple):
-    """An answer, as it came."""
+    """HTTP response as received."""
 
     code: int
     headers: dict[str, str]
@@ -142,7 +142,7 @@ class Response(NamedTuple):
 
 
 class Wire(Protocol):
-    """A connection on which a test says what it likes."""
+    """Raw client connection."""
 
     def __init__(self) -> None:
         self._received = bytearray()
@@ -155,7 +155,7 @@ class Wire(Protocol):
 
     @property
     def data(self) -> bytes:
-        """All that has come."""
+        """Return all data received."""
         return bytes(self._received)
 
     def connectionLost(self, reason: Any = None) -> None:
@@ -179,7 +179,7 @@ class Wire(Protocol):
         return done.addTimeout(DEADLINE, reactor)
 
     async def read(self, text: bytes, times: int = 1) -> bytes:
-        """Wait until ``text`` has come so often; return all that has come."""
+        """Wait until ``text`` was received ``count`` times; return all data."""
         try:
             await self.until(lambda: self.lost or self._received.count(text) >= times)
         except Exception:
@@ -188,12 +188,12 @@ class Wire(Protocol):
         return self.data
 
     async def closed(self) -> bytes:
-        """Wait for the end of the connection; return all that has come."""
+        """Wait for the close of the connection; return all data."""
         await self.until(lambda: self.lost)
         return self.data
 
     async def responses(self, count: int) -> list[Response]:
-        """Wait for answers that have a length."""
+        """Wait for responses with a declared length."""
         await self.until(lambda: self.lost or len(split(self.data)) >= count)
         found = split(self.data)
         assert len(found) >= count, self.data
@@ -201,7 +201,7 @@ class Wire(Protocol):
 
 
 def split(data: bytes) -> list[Response]:
-    """Return the complete answers in ``data``."""
+    """Return the complete responses in ``data``."""
     found = []
     while b"\r\n\r\n" in data:
         head, _, data = data.partition(b"\r\n\r\n")
@@ -216,7 +216,7 @@ def split(data: bytes) -> list[Response]:
 
 
 class Served:
-    """A site that listens."""
+    """A listening site."""
 
     def __init__(self, node: Memory, made: WebSite, port: Any) -> None:
         self.node = node
@@ -244,7 +244,7 @@ class Served:
         return self.wires[-1]
 
     async def send(self, *data: bytes) -> Wire:
-        """Open a connection and say something."""
+        """Open a connection and send data."""
         return (await self.wire()).send(*data)
 
     def stop(self) -> None:
@@ -268,12 +268,12 @@ WaitUntil = Callable[[Callable[[], bool]], Coroutine[Any, Any, None]]
 
 
 class FakeSender:
-    """Keeps what is to be sent, and answers as it is told.
+    """Webhook sender that records requests and answers as a test says.
 
-    :ivar posts: what was sent: URL, headers and body.
-    :ivar answers: statuses, or what to fail with, for the next ones; with none left 200 is answered.
-    :ivar held: URLs that do not answer; see :meth:`answer`.
-    :ivar refused: what registration fails with.
+    :ivar posts: URL, headers and body of each request.
+    :ivar answers: statuses or errors of the next requests; 200 when empty.
+    :ivar held: unanswered requests by URL.
+    :ivar refused: error of registrations.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What the site tells of the cluster, and the operator's last resort."""
+"""Cluster resources of the node's site, and the reform request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ inline = pytest_twisted.ensureDeferred
 
 
 @inline
-async def test_the_cluster(web: Served) -> None:
+async def test_cluster_resource_lists_members_and_neighbours(web: Served) -> None:
     web.node.order(b"x")
     found = (await web.ask("GET", "/cluster")).json
     assert found["members"] == [{"name": "node-1", "incarnation": "0" * 16, "address": "127.0.0.1:4000", "alive": True}]
@@ -26,7 +26,7 @@ async def test_the_cluster(web: Served) -> None:
 
 
 @inline
-async def test_health(web: Served) -> None:
+async def test_health_reports_the_mode_and_fails_without_a_quorum(web: Served) -> None:
     answer = await web.ask("GET", "/health")
     assert (answer.code, answer.json) == (200, {"mode": "Wrk", "why": "alone"})
     web.node.no_quorum()
@@ -35,7 +35,7 @@ async def test_health(web: Served) -> None:
 
 
 @inline
-async def test_forming_the_cluster_anew(web: Served) -> None:
+async def test_reform_over_http_requires_the_cluster_name_and_no_quorum(web: Served) -> None:
     async def reform(body: Any) -> tuple[int, str]:
         answer = await web.ask("POST", "/cluster/reform", json.dumps(body).encode())
         return answer.code, answer.json.get("error", "")
@@ -51,7 +51,7 @@ async def test_forming_the_cluster_anew(web: Served) -> None:
 
 
 @inline
-async def test_forming_it_anew_needs_the_token(memory: Memory, serve: Serve) -> None:
+async def test_reform_over_http_requires_the_token(memory: Memory, serve: Serve) -> None:
     web = serve(memory, token=b"t")
     memory.no_quorum()
     assert (await web.ask("POST", "/cluster/reform", b'{"reform": "test"}')).code == 401
@@ -59,7 +59,7 @@ async def test_forming_it_anew_needs_the_token(memory: Memory, serve: Serve) -> 
 
 
 @inline
-async def test_metrics(web: Served) -> None:
+async def test_http_requests_and_node_state_are_exported_as_metrics(web: Served) -> None:
     await web.ask("POST", "/events", b"x")
     await web.ask("GET", "/nothing")
     answer = await web.ask("GET", "/metrics")
@@ -88,7 +88,7 @@ async def test_metrics(web: Served) -> None:
 
 
 @inline
-async def test_the_first_page(web: Served) -> None:
+async def test_index_links_the_resources_and_their_description(web: Served) -> None:
     assert "/events" in (await web.ask("GET", "/")).json["links"]
     described = (await web.ask("GET", "/openapi.json")).json
     assert described["openapi"].startswith("3.1")
@@ -97,7 +97,7 @@ async def test_the_first_page(web: Served) -> None:
         assert (await web.ask("GET", path + "?x=1")).code == 400
 
 
-def test_limits_are_limits() -> None:
+def test_web_config_refuses_values_out_of_range() -> None:
     for wrong in ({"max_body": 0}, {"keepalive": -1.0}, {"callback_backoff": (2.0, 1.0)}):
         with pytest.raises(ConfigurationError, match=next(iter(wrong))):
             WebConfig(**wrong)

@@ -1,4 +1,4 @@
-"""Following over server-sent events."""
+"""Server-sent event streams of a node."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ inline = pytest_twisted.ensureDeferred
 
 
 def asking(query: str = "", *headers: str) -> bytes:
-    # To HTTP/1.0 a stream is sent without chunks.
+    # HTTP/1.0 streams are not chunked.
     lines = [f"GET /events{query} HTTP/1.0", "Accept: text/event-stream", *headers, "", ""]
     return "\r\n".join(lines).encode()
 
 
 def frames(data: bytes) -> list[tuple[str, str, Any]]:
-    """What a client sees: names, ids and what is written in the data."""
+    """Return the frames that a client parses: event name, id and decoded data."""
     body = data.partition(b"\r\n\r\n")[2]
     found = FrameReader().feed(body)
     return [(item.event, item.id, json.loads(item.data)) for item in found if item.event in ("message", "skipped")]
@@ -37,7 +37,7 @@ def numbers(data: bytes) -> list[int]:
 
 
 @inline
-async def test_events_as_they_come(web: Served) -> None:
+async def test_event_stream_delivers_new_events(web: Served) -> None:
     web.node.order(b"before")
     wire = await web.send(asking())
     data = await wire.read(b"id: 1\n\n")
@@ -52,7 +52,7 @@ async def test_events_as_they_come(web: Served) -> None:
 
 
 @inline
-async def test_it_goes_on_after_the_last_id(web: Served, reached: WaitUntil) -> None:
+async def test_event_stream_resumes_after_the_last_event_id(web: Served, reached: WaitUntil) -> None:
     web.node.order(*[b"x"] * 200)
     for request, first in (
         (asking("", "Last-Event-ID: 150"), 151),
@@ -71,7 +71,7 @@ async def test_it_goes_on_after_the_last_id(web: Served, reached: WaitUntil) -> 
 
 
 @inline
-async def test_a_client_that_knows_more_than_the_node_is_answered(web: Served) -> None:
+async def test_event_stream_from_beyond_the_end_is_refused_with_the_next_sequence(web: Served) -> None:
     web.node.order(*[b"x"] * 4)
     for headers, query in (({"Last-Event-ID": "5"}, ""), ({}, "?from=6"), ({"Last-Event-ID": "9"}, "?from=1")):
         answer = await web.ask("GET", f"/events{query}", accept="text/event-stream", **headers)
@@ -84,7 +84,7 @@ async def test_a_client_that_knows_more_than_the_node_is_answered(web: Served) -
 
 
 @inline
-async def test_what_cannot_be_had_is_named(web: Served) -> None:
+async def test_event_stream_reports_skipped_events(web: Served) -> None:
     web.node.order(*[b"x"] * 9)
     web.node.forget(5)
     wire = await web.send(asking("?from=2"))
@@ -100,7 +100,7 @@ async def test_what_cannot_be_had_is_named(web: Served) -> None:
 
 
 @inline
-async def test_over_chunks_and_in_base64(web: Served) -> None:
+async def test_event_stream_is_chunked_and_encodes_data_as_base64(web: Served) -> None:
     wire = await web.send(
         b"GET /events?encoding=base64&from=1 HTTP/1.1\r\nHost: localhost\r\naccept: text/event-stream\r\n\r\n"
     )
@@ -109,7 +109,7 @@ async def test_over_chunks_and_in_base64(web: Served) -> None:
 
 
 @inline
-async def test_requests_for_no_stream(web: Served) -> None:
+async def test_request_that_does_not_accept_an_event_stream_gets_a_page_or_an_error(web: Served) -> None:
     for headers, query, code in (
         ({"accept": "text/event-stream;q=0"}, "", 200),
         ({"accept": "application/json, text/*"}, "", 200),
@@ -124,7 +124,7 @@ async def test_requests_for_no_stream(web: Served) -> None:
 
 
 @inline
-async def test_signs_of_life(memory: Memory, serve: Serve) -> None:
+async def test_event_stream_sends_heartbeats_with_the_mode(memory: Memory, serve: Serve) -> None:
     clock = Clock()
     web = serve(memory, clock=clock)
     wire = await web.send(asking())
@@ -141,7 +141,7 @@ async def test_signs_of_life(memory: Memory, serve: Serve) -> None:
 
 
 class Slow:
-    """A client that reads nothing for a while; both sides keep little."""
+    """A client that stops reading, with small buffers at both ends."""
 
     def __init__(self, web: Served, wire: Any) -> None:
         self.web = web
@@ -160,7 +160,7 @@ def buffered(web: Served) -> int:
 
 
 @inline
-async def test_many_events_at_once_cost_little(memory: Memory, serve: Serve) -> None:
+async def test_burst_of_events_is_buffered_within_a_bound(memory: Memory, serve: Serve) -> None:
     web = serve(memory)
     live = await web.send(asking())
     await live.read(b"id: 0\n\n")
@@ -185,7 +185,9 @@ async def test_many_events_at_once_cost_little(memory: Memory, serve: Serve) -> 
 
 
 @inline
-async def test_a_client_that_does_not_read_costs_little(memory: Memory, serve: Serve, reached: WaitUntil) -> None:
+async def test_events_for_a_slow_client_are_buffered_within_a_bound(
+    memory: Memory, serve: Serve, reached: WaitUntil
+) -> None:
     web = serve(memory)
     wire = await web.send(asking())
     await wire.read(b"id: 0\n\n")
@@ -200,7 +202,9 @@ async def test_a_client_that_does_not_read_costs_little(memory: Memory, serve: S
 
 
 @inline
-async def test_a_slow_client_that_falls_out_of_the_window(memory: Memory, serve: Serve, reached: WaitUntil) -> None:
+async def test_slow_client_behind_the_window_is_told_the_skipped_events(
+    memory: Memory, serve: Serve, reached: WaitUntil
+) -> None:
     web = serve(memory)
     wire = await web.send(asking())
     await wire.read(b"id: 0\n\n")
@@ -217,7 +221,7 @@ async def test_a_slow_client_that_falls_out_of_the_window(memory: Memory, serve:
 
 
 @inline
-async def test_a_client_that_never_reads_is_cut_off(memory: Memory, serve: Serve, reached: WaitUntil) -> None:
+async def test_stalled_event_stream_client_is_disconnected(memory: Memory, serve: Serve, reached: WaitUntil) -> None:
     clock = Clock()
     web = serve(memory, WebConfig(stall_timeout=20), clock=clock)
     wire = await web.send(asking())
@@ -236,7 +240,7 @@ async def test_a_client_that_never_reads_is_cut_off(memory: Memory, serve: Serve
 
 
 @inline
-async def test_events_that_cannot_be_read_end_one_stream(web: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_read_error_ends_only_the_event_stream_that_read(web: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     good = await web.send(asking())
     await good.read(b"id: 0\n\n")
     web.node.order(b"x")
@@ -258,7 +262,7 @@ async def test_events_that_cannot_be_read_end_one_stream(web: Served, monkeypatc
 
 
 @inline
-async def test_there_is_a_limit(memory: Memory, serve: Serve) -> None:
+async def test_number_of_event_streams_is_limited(memory: Memory, serve: Serve) -> None:
     web = serve(memory, WebConfig(max_streams=2))
     for _ in range(2):
         await (await web.send(asking())).read(b"id: 0\n\n")
@@ -267,14 +271,14 @@ async def test_there_is_a_limit(memory: Memory, serve: Serve) -> None:
 
 
 @inline
-async def test_streams_end_with_the_site(web: Served) -> None:
+async def test_event_streams_end_when_the_site_closes(web: Served) -> None:
     wire = await web.send(asking())
     await wire.read(b"id: 0\n\n")
     web.site.close()
     await wire.closed()
 
 
-def test_the_reader_of_streams() -> None:
+def test_frame_reader_parses_frames_independently_of_chunking() -> None:
     text = b": c\r\n\r\nevent: a\rid: 7\r\ndata: 1\ndata:2\n\nid: 8\n\ndata: \xc3\xa4\n\nretry: 5\n\n"
     for size in range(1, len(text)):
         reader = FrameReader()
@@ -289,7 +293,7 @@ def test_the_reader_of_streams() -> None:
         ]
 
 
-def test_the_reader_refuses_what_has_no_end() -> None:
+def test_frame_reader_refuses_unbounded_or_invalid_frames() -> None:
     for piece in (b"data: " + b"x" * 1000 + b"\n", b"x" * 1000, b"data: \xff\n"):
         reader = FrameReader()
         fed = 0

@@ -1,4 +1,4 @@
-"""Publishing and reading over HTTP."""
+"""Publishing and reading events over HTTP."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ inline = pytest_twisted.ensureDeferred
 
 
 @inline
-async def test_an_event_gets_its_number(web: Served) -> None:
+async def test_posted_event_returns_its_sequence_number(web: Served) -> None:
     answer = await web.ask("POST", "/events", b"\x00\xffone")
     assert (answer.code, answer.json) == (201, {"sequence": 1, "founding": ""})
     assert answer.headers["location"] == "/events?from=1&to=1"
@@ -29,7 +29,7 @@ async def test_an_event_gets_its_number(web: Served) -> None:
 
 
 @inline
-async def test_json_is_kept_as_it_was_written(web: Served) -> None:
+async def test_posted_json_is_stored_verbatim(web: Served) -> None:
     text = b'{"a":\r\n 1.000, "b": 12345678901234567890123}'
     answer = await web.ask("POST", "/events", text, content_type="application/json; charset=utf-8")
     assert answer.code == 201
@@ -55,7 +55,7 @@ async def test_json_is_kept_as_it_was_written(web: Served) -> None:
     ],
 )
 @inline
-async def test_what_is_no_json_is_refused(web: Served, text: bytes) -> None:
+async def test_invalid_json_is_refused_only_with_a_json_content_type(web: Served, text: bytes) -> None:
     answer = await web.ask("POST", "/events", text, content_type="application/json")
     assert (answer.code, answer.json["error"]) == (400, "bad-request")
     assert web.node.log == []
@@ -64,14 +64,14 @@ async def test_what_is_no_json_is_refused(web: Served, text: bytes) -> None:
 
 
 @inline
-async def test_brackets_in_texts_are_not_depth(web: Served) -> None:
+async def test_brackets_in_json_strings_do_not_count_as_nesting(web: Served) -> None:
     text = b'{"\\"[[": "' + b"[{" * 100 + b'"}'
     assert (await web.ask("POST", "/events", text, content_type="application/json")).code == 201
 
 
 @pytest.mark.parametrize("name", ["Publisher", "Idempotency-Key"])
 @inline
-async def test_names_are_printable_and_short(web: Served, name: str) -> None:
+async def test_publisher_and_key_headers_are_printable_and_short(web: Served, name: str) -> None:
     head = b"POST /events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n" + name.encode() + b": "
     for value in (b"", b"\xe4", b"a" * 65, b"a\x01b", b"\x7f", b"a\r\n" + name.encode() + b": b"):
         (answer,) = await (await web.send(head + value + b"\r\n\r\nx")).responses(1)
@@ -83,7 +83,7 @@ async def test_names_are_printable_and_short(web: Served, name: str) -> None:
 
 
 @inline
-async def test_a_key_makes_repeating_safe(web: Served) -> None:
+async def test_post_with_a_repeated_key_is_ordered_once(web: Served) -> None:
     headers = {"publisher": "me", "idempotency_key": "k-1"}
     assert (await web.ask("POST", "/events", b"x", **headers)).json["sequence"] == 1
     assert (await web.ask("POST", "/events", b"x", **headers)).json["sequence"] == 1
@@ -92,7 +92,7 @@ async def test_a_key_makes_repeating_safe(web: Served) -> None:
 
 
 @inline
-async def test_a_minority_refuses(web: Served) -> None:
+async def test_post_to_a_minority_is_refused_with_retry_after(web: Served) -> None:
     web.node.no_quorum()
     answer = await web.ask("POST", "/events", b"x")
     assert answer.code == 503
@@ -112,7 +112,7 @@ async def test_a_minority_refuses(web: Served) -> None:
 
 
 @inline
-async def test_what_the_node_raises_is_told_too(web: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_publish_error_raised_by_the_node_is_returned(web: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     def raising(*arguments: object) -> Any:
         raise NotOrdered("shutting-down", "it is shutting down", unknown=False)
 
@@ -121,7 +121,7 @@ async def test_what_the_node_raises_is_told_too(web: Served, monkeypatch: pytest
 
 
 @inline
-async def test_what_cannot_be_read_now(web: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_read_error_is_answered_with_unavailable(web: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*arguments: object) -> Any:
         raise StateFileError("the disk is slow")
 
@@ -132,7 +132,7 @@ async def test_what_cannot_be_read_now(web: Served, monkeypatch: pytest.MonkeyPa
 
 
 @inline
-async def test_a_mistake_is_logged_and_not_shown(web: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_internal_error_is_logged_and_not_disclosed(web: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     for broken in (lambda *arguments: fail(ZeroDivisionError("private")), lambda *arguments: 1 / 0):
         monkeypatch.setattr(web.node, "publish", broken)
         with capturedLogs() as logs:
@@ -143,7 +143,7 @@ async def test_a_mistake_is_logged_and_not_shown(web: Served, monkeypatch: pytes
 
 
 @inline
-async def test_who_goes_away_while_waiting_is_no_error(web: Served, reached: WaitUntil) -> None:
+async def test_client_that_disconnects_during_a_post_causes_no_error(web: Served, reached: WaitUntil) -> None:
     web.node.held = deque()
     request = b"POST /events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx"
     with capturedLogs() as logs:
@@ -158,7 +158,7 @@ async def test_who_goes_away_while_waiting_is_no_error(web: Served, reached: Wai
 
 
 @inline
-async def test_nobody_waits_for_ever(memory: Memory, serve: Serve, reached: WaitUntil) -> None:
+async def test_post_times_out_with_an_uncertain_outcome(memory: Memory, serve: Serve, reached: WaitUntil) -> None:
     clock = Clock()
     web = serve(memory, WebConfig(publish_timeout=10), clock=clock)
     memory.held = deque()
@@ -181,7 +181,7 @@ async def test_nobody_waits_for_ever(memory: Memory, serve: Serve, reached: Wait
 
 
 @inline
-async def test_ranges(web: Served) -> None:
+async def test_event_range_returns_json_or_base64_items(web: Served) -> None:
     assert (await web.ask("GET", "/events")).json == []
     web.node.order(b"1", b"\x80", b'"3"', b"{}")
     page = (await web.ask("GET", "/events")).json
@@ -206,7 +206,7 @@ async def test_ranges(web: Served) -> None:
 
 
 @inline
-async def test_long_ranges_come_in_pages(memory: Memory, serve: Serve) -> None:
+async def test_long_event_range_is_paged(memory: Memory, serve: Serve) -> None:
     web = serve(memory, WebConfig(page_events=3, page_bytes=250))
     memory.order(*[b"x"] * 7, b"y" * 200, b"y" * 200, b"y" * 200)
     found, pages, path = [], 0, "/events?from=2&to=10&encoding=base64"
@@ -222,7 +222,7 @@ async def test_long_ranges_come_in_pages(memory: Memory, serve: Serve) -> None:
 
 
 @inline
-async def test_what_is_no_longer_held_is_gone(web: Served) -> None:
+async def test_range_of_evicted_events_is_gone(web: Served) -> None:
     web.node.order(*[b"x"] * 9)
     web.node.forget(5)
     for query in ("from=4", "from=1&to=2"):
@@ -258,13 +258,13 @@ async def test_what_is_no_longer_held_is_gone(web: Served) -> None:
     ],
 )
 @inline
-async def test_nonsense_is_refused(web: Served, query: str) -> None:
+async def test_invalid_event_query_is_refused(web: Served, query: str) -> None:
     (answer,) = await (await web.send(f"GET /events?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())).responses(1)
     assert (answer.code, answer.json["error"]) == (400, "bad-request")
 
 
 @inline
-async def test_the_head_alone(web: Served) -> None:
+async def test_head_of_events_has_no_body(web: Served) -> None:
     web.node.order(b"1")
     wire = await web.send(
         b"HEAD /events HTTP/1.1\r\nHost: localhost\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -1,4 +1,4 @@
-"""A client is told when the cluster that it knows was founded anew, and its numbers mean something else."""
+"""Detection of a replaced cluster, whose sequence numbers are unrelated, by HTTP clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STREAM = "text/event-stream"
 
 @implementer(IEventListener)
 class Listener:
-    """Keeps the numbers that it is told."""
+    """Listener that records sequence numbers."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -37,7 +37,7 @@ class Listener:
 
 @pytest.fixture
 def client(web: Served) -> Any:
-    """A client of the site."""
+    """Return an HTTP client of the site."""
     made = client_module.ParcelsClient([web.url], timeout=120.0, timeout_total=120.0)
     yield made
     pytest_twisted.blockon(made.close())
@@ -53,7 +53,7 @@ def ids(data: bytes) -> list[str]:
 
 
 @inline
-async def test_ids_of_events_name_the_founding(web: Served) -> None:
+async def test_event_ids_contain_the_cluster_id(web: Served) -> None:
     web.node.found_anew(OLD)
     web.node.order(b"one", b"two")
     wire = await web.send(asking("?from=2"))
@@ -65,7 +65,7 @@ async def test_ids_of_events_name_the_founding(web: Served) -> None:
 
 
 @inline
-async def test_an_id_of_a_former_cluster_is_a_conflict(web: Served) -> None:
+async def test_event_id_of_a_former_cluster_is_a_conflict(web: Served) -> None:
     web.node.found_anew(NEW)
     web.node.order(*[b"x"] * 108)
     for query, headers in (
@@ -85,7 +85,7 @@ async def test_an_id_of_a_former_cluster_is_a_conflict(web: Served) -> None:
 
 
 @inline
-async def test_an_id_of_this_cluster_beyond_what_the_node_has_waits(web: Served) -> None:
+async def test_event_id_ahead_of_the_node_waits_for_its_event(web: Served) -> None:
     web.node.found_anew(OLD)
     web.node.order(b"1")
     wire = await web.send(asking("", f"Last-Event-ID: {OLD}-2"))
@@ -95,7 +95,7 @@ async def test_an_id_of_this_cluster_beyond_what_the_node_has_waits(web: Served)
 
 
 @inline
-async def test_a_bare_number_says_nothing_about_the_founding(web: Served) -> None:
+async def test_event_id_without_a_cluster_id_is_accepted_in_any_cluster(web: Served) -> None:
     web.node.found_anew(OLD)
     web.node.order(b"1", b"2")
     wire = await web.send(asking("", "Last-Event-ID: 1"))
@@ -105,7 +105,7 @@ async def test_a_bare_number_says_nothing_about_the_founding(web: Served) -> Non
 
 
 @inline
-async def test_a_node_that_does_not_know_yet_says_so(web: Served) -> None:
+async def test_node_without_a_cluster_answers_unavailable(web: Served) -> None:
     web.node.mode = "Dsc"
     answer = await web.ask("GET", "/events", accept=STREAM, **{"Last-Event-ID": f"{OLD}-1"})
     assert (answer.code, answer.json["error"]) == (503, "no-cluster")
@@ -115,7 +115,7 @@ async def test_a_node_that_does_not_know_yet_says_so(web: Served) -> None:
 
 @pytest.mark.parametrize("id", ["x", f"{OLD}-", "-1", "A" * 16 + "-1", f"{OLD}-1 ", f"{OLD}-1-1", "9" * 19])
 @inline
-async def test_ids_that_are_none(web: Served, id: str) -> None:
+async def test_malformed_event_id_is_refused(web: Served, id: str) -> None:
     answer = await web.ask("GET", "/events", **{"Last-Event-ID": id.replace(" ", "%20")})
     assert (answer.code, answer.json["error"]) == (400, "bad-request")
     answer = await web.ask("GET", "/events?founding=" + id.replace(" ", "%20"))
@@ -123,7 +123,7 @@ async def test_ids_that_are_none(web: Served, id: str) -> None:
 
 
 @inline
-async def test_a_stream_ends_when_its_node_is_in_another_cluster(web: Served, reached: WaitUntil) -> None:
+async def test_event_stream_ends_when_its_node_enters_another_cluster(web: Served, reached: WaitUntil) -> None:
     web.node.found_anew(OLD)
     web.node.order(b"1")
     wire = await web.send(asking("?from=1"))
@@ -134,7 +134,7 @@ async def test_a_stream_ends_when_its_node_is_in_another_cluster(web: Served, re
 
 
 @inline
-async def test_a_client_is_told(web: Served, client: Any, reached: WaitUntil) -> None:
+async def test_follower_fails_when_its_cluster_was_replaced(web: Served, client: Any, reached: WaitUntil) -> None:
     web.node.found_anew(OLD)
     web.node.order(b"1")
     assert await client.publish(b"2") == 2
@@ -149,7 +149,7 @@ async def test_a_client_is_told(web: Served, client: Any, reached: WaitUntil) ->
         await following.stopped
     assert (raised.value.expected, raised.value.founding) == (OLD, NEW)
     assert listener.numbers == [1, 2]
-    # What it would do in another run, with what it stored.
+    # A later run resumes with the stored cluster id and number.
     with pytest.raises(FoundingMismatch):
         await client.follow(listener, following.next, following.cluster_id).stopped
     with pytest.raises(FoundingMismatch):
@@ -158,7 +158,7 @@ async def test_a_client_is_told(web: Served, client: Any, reached: WaitUntil) ->
 
 
 @inline
-async def test_a_client_that_begins_beyond_the_end_is_told(web: Served, client: Any) -> None:
+async def test_follower_that_starts_beyond_the_end_fails(web: Served, client: Any) -> None:
     web.node.found_anew(OLD)
     web.node.order(b"1")
     with pytest.raises(BeyondEnd) as raised:

@@ -1,4 +1,4 @@
-"""Requests that are none, too long, too slow, or not meant well."""
+"""Malformed, oversize, slow and hostile HTTP requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POST = b"POST /events HTTP/1.1\r\nHost: localhost\r\n"
 
 
 @inline
-async def test_a_body_that_is_too_long_is_refused_before_it_comes(memory: Memory, serve: Serve) -> None:
+async def test_oversize_body_is_refused_by_its_declared_length(memory: Memory, serve: Serve) -> None:
     web = serve(memory, WebConfig(max_body=1_000))
     wire = await web.send(POST + b"Content-Length: 1001\r\nExpect: 100-continue\r\n\r\n")
     (answer,) = await wire.responses(1)
@@ -35,7 +35,7 @@ async def test_a_body_that_is_too_long_is_refused_before_it_comes(memory: Memory
 
 
 @inline
-async def test_a_body_in_chunks_is_counted(memory: Memory, serve: Serve) -> None:
+async def test_chunked_body_is_limited(memory: Memory, serve: Serve) -> None:
     web = serve(memory, WebConfig(max_body=1_000))
     chunk = b"1f4\r\n" + b"x" * 500 + b"\r\n"
     wire = await web.send(POST + b"Transfer-Encoding: chunked\r\n\r\n", chunk, chunk, b"0\r\n\r\n" + GET)
@@ -50,7 +50,7 @@ async def test_a_body_in_chunks_is_counted(memory: Memory, serve: Serve) -> None
 
 
 @inline
-async def test_a_body_without_end_is_cut_off(memory: Memory, serve: Serve) -> None:
+async def test_endless_body_is_answered_and_disconnected(memory: Memory, serve: Serve) -> None:
     web = serve(memory, WebConfig(max_body=1_000))
     wire = await web.send(POST + b"Content-Length: 1000000000\r\n\r\n", *[b"x" * 65_536] * 40)
     assert b" 413 " in await wire.closed()
@@ -81,7 +81,7 @@ async def test_a_body_without_end_is_cut_off(memory: Memory, serve: Serve) -> No
     ],
 )
 @inline
-async def test_what_is_no_request_is_answered_and_hung_up_on(web: Served, request_: bytes) -> None:
+async def test_malformed_http_request_is_answered_and_disconnected(web: Served, request_: bytes) -> None:
     with capturedLogs() as logs:
         wire = await web.send(request_)
         await wire.closed()
@@ -92,7 +92,7 @@ async def test_what_is_no_request_is_answered_and_hung_up_on(web: Served, reques
 
 
 @inline
-async def test_what_is_not_there(web: Served) -> None:
+async def test_unknown_path_is_not_found(web: Served) -> None:
     for path in ("/x", "/events/", "/events/1", "//events", "/callbacks", "/callbacks/0", "/%00", "/../events", "/*"):
         answer = await web.ask("GET", path)
         assert (answer.code, answer.json["error"]) == (404, "not-found"), path
@@ -102,7 +102,7 @@ async def test_what_is_not_there(web: Served) -> None:
 
 
 @inline
-async def test_other_methods(web: Served) -> None:
+async def test_unsupported_method_is_refused_with_the_allowed_ones(web: Served) -> None:
     for path, allowed in (("/events", "GET, HEAD, POST"), ("/health", "GET, HEAD")):
         for method in ("DELETE", "PUT", "PATCH", "TRACE", "CONNECT", "QUERY", "OPTIONS", "get"):
             wire = await web.send(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
@@ -113,7 +113,7 @@ async def test_other_methods(web: Served) -> None:
 
 
 @inline
-async def test_pipelined_requests_are_answered_in_order(web: Served) -> None:
+async def test_pipelined_posts_are_answered_in_order(web: Served) -> None:
     request = POST + b"Content-Length: 2\r\n\r\n"
     wire = await web.send(b"".join(request + b"%02d" % number for number in range(50)))
     assert [answer.json["sequence"] for answer in await wire.responses(50)] == list(range(1, 51))
@@ -121,7 +121,7 @@ async def test_pipelined_requests_are_answered_in_order(web: Served) -> None:
 
 
 @inline
-async def test_a_request_has_to_come_in_time(memory: Memory, serve: Serve, reached: WaitUntil) -> None:
+async def test_slow_request_times_out(memory: Memory, serve: Serve, reached: WaitUntil) -> None:
     clock = Clock()
     web = serve(memory, WebConfig(request_timeout=30), clock=clock)
     head, body, idle = (
@@ -151,7 +151,7 @@ async def test_a_request_has_to_come_in_time(memory: Memory, serve: Serve, reach
 
 
 @inline
-async def test_a_refused_body_has_to_come_in_time_too(memory: Memory, serve: Serve) -> None:
+async def test_slow_body_of_a_refused_request_times_out(memory: Memory, serve: Serve) -> None:
     clock = Clock()
     web = serve(memory, WebConfig(request_timeout=30, max_body=10), clock=clock)
     wire = await web.send(POST + b"Content-Length: 90\r\n\r\nx")
@@ -161,7 +161,7 @@ async def test_a_refused_body_has_to_come_in_time_too(memory: Memory, serve: Ser
 
 
 @inline
-async def test_connections_have_a_limit(memory: Memory, serve: Serve) -> None:
+async def test_number_of_http_connections_is_limited(memory: Memory, serve: Serve) -> None:
     web = serve(memory, WebConfig(max_connections=2))
     stream = b"GET /events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"
     wires = [await web.send(stream) for _ in range(2)]
@@ -172,7 +172,7 @@ async def test_connections_have_a_limit(memory: Memory, serve: Serve) -> None:
 
 
 @inline
-async def test_who_only_holds_a_connection_open_makes_room(memory: Memory, serve: Serve) -> None:
+async def test_idle_http_connection_is_evicted_at_the_limit(memory: Memory, serve: Serve) -> None:
     web = serve(memory, WebConfig(max_connections=3))
     stream = await web.send(b"GET /events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
     await stream.read(b"id: 0")
@@ -187,7 +187,7 @@ async def test_who_only_holds_a_connection_open_makes_room(memory: Memory, serve
 
 
 @inline
-async def test_the_token(memory: Memory, serve: Serve) -> None:
+async def test_requests_without_the_token_are_unauthorized(memory: Memory, serve: Serve) -> None:
     web = serve(memory, token=b"s3cret")
     with capturedLogs() as logs:
         for path in ("/", "/events", "/cluster", "/metrics", "/nothing"):
@@ -215,7 +215,7 @@ async def test_the_token(memory: Memory, serve: Serve) -> None:
 
 
 @inline
-async def test_pages_of_other_sites(memory: Memory, serve: Serve) -> None:
+async def test_requests_from_other_origins_are_refused_by_the_node_site(memory: Memory, serve: Serve) -> None:
     web = serve(memory)
     answer = await web.ask("POST", "/events", b"x", origin="http://evil.example")
     assert (answer.code, answer.json["error"]) == (403, "cross-origin")
@@ -232,8 +232,10 @@ async def test_pages_of_other_sites(memory: Memory, serve: Serve) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 @inline
-async def test_noise(memory: Memory, serve: Serve, reached: WaitUntil, seed: int) -> None:
-    """Requests with mistakes in them are answered, or hung up on; nothing is logged, and nothing is left behind."""
+async def test_mutated_http_requests_leave_no_trace(
+    memory: Memory, serve: Serve, reached: WaitUntil, seed: int
+) -> None:
+    """Mutated requests are answered or end their connection, log nothing and leave no connection behind."""
     rng = random.Random(seed)
     web = serve(memory, WebConfig(max_body=5_000))
     pieces = [

@@ -1,4 +1,4 @@
-"""The client, against real sites: fail-over, order, and each event once."""
+"""HTTP client against real sites: failover, order and exactly-once publishing."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ reactor: Any = installed_reactor
 PACKED = gzip.compress(b'{"sequence":1}', mtime=0)
 
 NOBODY = "http://127.0.0.1:9"
-"""Nobody listens there."""
+"""URL without a listener."""
 
 
 @pytest.fixture
 def client() -> Any:
-    """Make clients; they are closed when the test is over."""
+    """Return a factory of clients, which are closed after the test."""
     made: list[Any] = []
 
     def make(*nodes: str, **more: Any) -> Any:
@@ -48,7 +48,7 @@ def client() -> Any:
 
 @implementer(IEventListener)
 class Listener:
-    """Keeps what it is told."""
+    """Listener that records events and gaps."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -67,14 +67,14 @@ class Listener:
 
 
 class Relay(Protocol):
-    """A node that is one only at first: it hands a request on, and hangs up, or falls silent, before the answer."""
+    """Relay that forwards a request and then closes or falls silent before the response."""
 
     def dataReceived(self, data: bytes) -> None:
         self.factory.take(self, data)  # type: ignore[union-attr]
 
 
 @inline
-async def test_publishing_keeps_the_order(web: Served, client: Any) -> None:
+async def test_http_client_publishes_in_order(web: Served, client: Any) -> None:
     me = client(web.url, publisher="me")
     sequences = await gatherResults([me.publish(b"%d" % number) for number in range(40)])
     assert sequences == list(range(1, 41))
@@ -85,7 +85,7 @@ async def test_publishing_keeps_the_order(web: Served, client: Any) -> None:
 
 
 @inline
-async def test_one_under_way_at_a_time(web: Served, client: Any, reached: WaitUntil) -> None:
+async def test_http_client_has_one_publish_in_flight(web: Served, client: Any, reached: WaitUntil) -> None:
     web.node.held = deque()
     me = client(web.url, max_waiting=2)
     published = [me.publish(b"%d" % number) for number in range(3)]
@@ -99,7 +99,9 @@ async def test_one_under_way_at_a_time(web: Served, client: Any, reached: WaitUn
 
 
 @inline
-async def test_another_node_is_asked(memory: Memory, serve: Serve, another: type[Memory], client: Any) -> None:
+async def test_http_client_fails_over_to_a_working_node(
+    memory: Memory, serve: Serve, another: type[Memory], client: Any
+) -> None:
     minority = another()
     minority.no_quorum()
     nodes = NOBODY, serve(minority).url, serve(memory).url
@@ -117,7 +119,7 @@ async def test_another_node_is_asked(memory: Memory, serve: Serve, another: type
 
 
 @inline
-async def test_an_answer_that_is_lost_is_no_second_event(
+async def test_lost_http_reply_does_not_duplicate_the_event(
     memory: Memory, serve: Serve, client: Any, relays: Any
 ) -> None:
     web = serve(memory)
@@ -130,7 +132,7 @@ async def test_an_answer_that_is_lost_is_no_second_event(
 
 @pytest.fixture
 def relays() -> Any:
-    """A node whose answers to POST are lost: the connection is closed instead."""
+    """Return a factory of relays that close the connection instead of returning a POST response."""
     ports: list[Any] = []
 
     def make(number: int) -> Any:
@@ -168,13 +170,13 @@ def quiet_factory(protocol: Any) -> Any:
 
 
 @inline
-async def test_it_gives_up_and_says_why(
+async def test_http_client_gives_up_after_its_timeout_with_a_reason(
     memory: Memory, serve: Serve, client: Any, reached: WaitUntil, says: Any
 ) -> None:
     clock = Clock()
 
     async def failing(asked: Deferred[Any]) -> Any:
-        """Let time go by until it fails."""
+        """Advance the clock until the request fails."""
         found: list[Any] = []
         asked.addErrback(lambda failure: found.append(failure.value))
         await reached(lambda: bool(clock.advance(0.01) or found))
@@ -197,7 +199,7 @@ async def test_it_gives_up_and_says_why(
 
 
 @inline
-async def test_a_node_that_says_nothing(
+async def test_unresponsive_node_fails_over_after_the_request_timeout(
     memory: Memory, serve: Serve, another: type[Memory], client: Any, reached: WaitUntil
 ) -> None:
     silent = another()
@@ -214,7 +216,7 @@ async def test_a_node_that_says_nothing(
 
 
 class Timed:
-    """The sockets of the reactor, and the time of a test."""
+    """Reactor with real sockets and a manual clock."""
 
     def __init__(self, clock: Clock) -> None:
         self.callLater = clock.callLater
@@ -225,7 +227,7 @@ class Timed:
 
 
 @inline
-async def test_what_no_node_would_do(memory: Memory, serve: Serve, client: Any) -> None:
+async def test_permanent_http_refusal_is_not_retried(memory: Memory, serve: Serve, client: Any) -> None:
     web = serve(memory, WebConfig(max_body=10), token=b"t")
     me = client(NOBODY, web.url, token="t")
     with pytest.raises(MessageTooLarge) as large:
@@ -243,14 +245,14 @@ async def test_what_no_node_would_do(memory: Memory, serve: Serve, client: Any) 
 
 
 @inline
-async def test_a_key_that_was_used_with_another_body(web: Served, client: Any) -> None:
+async def test_http_client_raises_key_reused_for_another_body(web: Served, client: Any) -> None:
     web.node.refusing = KeyReused("used before")
     with pytest.raises(KeyReused, match="used before"):
         await client(web.url).publish(b"pay 99", "order-4711")
 
 
 @inline
-async def test_reading(memory: Memory, serve: Serve, client: Any) -> None:
+async def test_http_client_reads_paged_event_ranges(memory: Memory, serve: Serve, client: Any) -> None:
     web = serve(memory, WebConfig(page_events=7))
     memory.order(*[b"%d" % number for number in range(30)])
     me = client(web.url)
@@ -266,7 +268,7 @@ async def test_reading(memory: Memory, serve: Serve, client: Any) -> None:
 
 
 @inline
-async def test_following(web: Served, client: Any, reached: WaitUntil) -> None:
+async def test_http_client_follows_new_and_earlier_events(web: Served, client: Any, reached: WaitUntil) -> None:
     web.node.order(*[b"x"] * 5)
     live, all_ = Listener(), Listener()
     me = client(web.url)
@@ -285,10 +287,10 @@ async def test_following(web: Served, client: Any, reached: WaitUntil) -> None:
 
 
 @inline
-async def test_following_from_node_to_node(
+async def test_follower_fails_over_without_loss_or_duplicates(
     memory: Memory, serve: Serve, another: type[Memory], client: Any, reached: WaitUntil
 ) -> None:
-    """Both nodes hold the same order; the second is behind at first, and has less of the past."""
+    """Both nodes hold the same order; the second lags at first and holds fewer early events."""
     other = another()
     one, two = serve(memory), serve(other)
     memory.order(*[b"%d" % number for number in range(1, 11)])
@@ -297,7 +299,7 @@ async def test_following_from_node_to_node(
     client(one.url, two.url).follow(listener, 1)
     await reached(lambda: len(listener.numbers) == 10)
     one.site.close()
-    # The second refuses, and the first is asked again.
+    # The second node refuses, so the first is asked again.
     await reached(lambda: two.site.requests["/events", b"GET", 409] > 0 and len(one.site.streams) == 1)
     other.order(b"8", b"9", b"10", b"11")
     one.site.close()
@@ -313,7 +315,7 @@ async def test_following_from_node_to_node(
 
 
 @inline
-async def test_who_only_follows_loses_nothing_before_the_first_event(
+async def test_follower_resumes_before_its_first_event(
     memory: Memory, serve: Serve, client: Any, reached: WaitUntil
 ) -> None:
     web = serve(memory)
@@ -327,7 +329,7 @@ async def test_who_only_follows_loses_nothing_before_the_first_event(
 
 
 @inline
-async def test_a_node_that_orders_nothing_is_left(
+async def test_follower_leaves_a_node_without_a_quorum(
     memory: Memory, serve: Serve, another: type[Memory], client: Any, reached: WaitUntil
 ) -> None:
     clock = Clock()
@@ -344,7 +346,7 @@ async def test_a_node_that_orders_nothing_is_left(
 
 
 @inline
-async def test_a_listener_that_raises_ends_it(web: Served, client: Any) -> None:
+async def test_exception_of_its_listener_ends_a_follower(web: Served, client: Any) -> None:
     listener = Listener()
     listener.raising = ZeroDivisionError()
     following = client(web.url).follow(listener, 1)
@@ -367,7 +369,7 @@ async def test_a_listener_that_raises_ends_it(web: Served, client: Any) -> None:
     ],
 )
 @inline
-async def test_streams_that_are_none(
+async def test_invalid_event_stream_fails_over(
     memory: Memory, serve: Serve, client: Any, reached: WaitUntil, text: bytes, says: Any
 ) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
@@ -381,7 +383,7 @@ async def test_streams_that_are_none(
 
 
 @inline
-async def test_a_node_that_repeats_and_leaves_out(client: Any, reached: WaitUntil, says: Any) -> None:
+async def test_follower_drops_duplicates_and_reports_gaps(client: Any, reached: WaitUntil, says: Any) -> None:
     item = 'data: {"sequence": %d, "publisher": "a", "data": "eA=="}\nid: %d\n\n'
     text = "id: 0\n\n" + "".join(item % (number, number) for number in (1, 2, 1, 2, 5, 3, 6))
     listener = Listener()
@@ -398,12 +400,12 @@ async def test_a_node_that_repeats_and_leaves_out(client: Any, reached: WaitUnti
         b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}",
         b"HTTP/1.1 201 Created\r\nContent-Length: 1\r\n\r\n{",
         b'HTTP/1.1 201 Created\r\nContent-Length: 16\r\n\r\n{"sequence":"1"}',
-        # What unpacks to very much is not unpacked at all.
+        # A decompression bomb is not decompressed.
         b"HTTP/1.1 201 Created\r\nContent-Encoding: gzip\r\nContent-Length: 34\r\n\r\n" + PACKED,
     ],
 )
 @inline
-async def test_answers_that_are_none(client: Any, answer: bytes, says: Any) -> None:
+async def test_invalid_http_reply_leaves_the_publish_uncertain(client: Any, answer: bytes, says: Any) -> None:
     with pytest.raises(NotOrdered) as caught:
         await client(says(answer).url).publish(b"x")
     assert caught.value.unknown
@@ -411,7 +413,7 @@ async def test_answers_that_are_none(client: Any, answer: bytes, says: Any) -> N
 
 @pytest.fixture
 def says() -> Any:
-    """A node that says the same whatever it is asked."""
+    """Return a factory of servers that send a fixed response to every request."""
     ports: list[Any] = []
 
     def make(answer: bytes) -> Any:
@@ -427,7 +429,7 @@ def says() -> Any:
 
 
 @inline
-async def test_a_silent_stream_is_left(
+async def test_silent_event_stream_fails_over(
     memory: Memory, serve: Serve, client: Any, reached: WaitUntil, says: Any
 ) -> None:
     clock = Clock()
@@ -442,7 +444,7 @@ async def test_a_silent_stream_is_left(
 
 
 @inline
-async def test_a_stream_with_signs_of_life_is_kept(
+async def test_event_stream_with_heartbeats_is_kept(
     memory: Memory, serve: Serve, client: Any, reached: WaitUntil
 ) -> None:
     clock = Clock()
@@ -454,7 +456,9 @@ async def test_a_stream_with_signs_of_life_is_kept(
 
 
 @inline
-async def test_closing(memory: Memory, serve: Serve, client: Any, reached: WaitUntil) -> None:
+async def test_close_of_the_http_client_fails_pending_publishes(
+    memory: Memory, serve: Serve, client: Any, reached: WaitUntil
+) -> None:
     memory.held = deque()
     web = serve(memory)
     me = client(web.url)

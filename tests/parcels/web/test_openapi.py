@@ -1,4 +1,4 @@
-"""The site does what its description says: Schemathesis asks a real one."""
+"""Conformance of the node's site to its OpenAPI description, checked by Schemathesis."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SEED = 20_041
 
 
 async def check(web: Served, path: Path, *options: str, seed: int = SEED) -> None:
-    """Let Schemathesis look for something wrong; its output says with which seed."""
+    """Run Schemathesis against a site; its output contains the seed."""
     program = str(Path(sys.executable).parent / "schemathesis")
     run = ["run", f"{web.url}/openapi.json", "--no-color", f"--seed={seed}", "--generation-database=none"]
     run += ["--request-timeout=120", "--suppress-health-check=all", *options]
-    # The site is on loopback, wherever a proxy may lead.
+    # The site is on loopback, so no proxy is used.
     env = {**os.environ, "PYTHONWARNINGS": "ignore", "no_proxy": "*"}
     with capturedLogs() as logs:
         out, err, status = await getProcessOutputAndValue(program, run, env=env, path=str(path))
@@ -45,19 +45,25 @@ def served(memory: Memory, serve: Serve, sender: FakeSender, **more: Any) -> Any
 
 @pytest.mark.extended
 @inline
-async def test_nothing_is_wrong(memory: Memory, serve: Serve, sender: FakeSender, tmp_path: Path) -> None:
+async def test_node_site_conforms_to_its_openapi_description(
+    memory: Memory, serve: Serve, sender: FakeSender, tmp_path: Path
+) -> None:
     await check(served(memory, serve, sender), tmp_path, "--max-examples=20")
 
 
 @pytest.mark.extended
 @inline
-async def test_nothing_is_wrong_with_a_token(memory: Memory, serve: Serve, sender: FakeSender, tmp_path: Path) -> None:
+async def test_node_site_with_a_token_conforms_to_its_openapi_description(
+    memory: Memory, serve: Serve, sender: FakeSender, tmp_path: Path
+) -> None:
     web = served(memory, serve, sender, token=b"s3cret")
     await check(web, tmp_path, "--max-examples=5", "--header=Authorization: Bearer s3cret")
 
 
 @pytest.mark.soak(seconds=300)
 @inline
-async def test_nothing_is_wrong_for_long(memory: Memory, serve: Serve, sender: FakeSender, tmp_path: Path) -> None:
+async def test_node_site_conforms_to_its_openapi_description_for_many_examples(
+    memory: Memory, serve: Serve, sender: FakeSender, tmp_path: Path
+) -> None:
     for seed in range(3):
         await check(served(memory, serve, sender), tmp_path, "--max-examples=300", seed=seed)

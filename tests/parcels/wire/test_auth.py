@@ -1,4 +1,4 @@
-"""What shows that somebody knows the secret."""
+"""Proofs of the shared secret."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ PROOFS = pytest.mark.parametrize("prove", [welcome_proof, dialler_proof])
 
 
 @PROOFS
-def test_both_ends_come_to_the_same(prove: Any) -> None:
+def test_both_ends_compute_the_same_proof(prove: Any) -> None:
     proof = prove(SECRET, HELLO, WELCOME)
     assert len(proof) == 32
     assert same_proof(prove(SECRET, HELLO, WELCOME._replace(proof=proof)), proof)
 
 
 @PROOFS
-def test_without_a_secret_it_is_empty(prove: Any) -> None:
+def test_proof_without_a_secret_is_empty(prove: Any) -> None:
     assert prove(None, HELLO, WELCOME) == b""
 
 
-def test_neither_can_be_sent_back() -> None:
+def test_proofs_of_dialler_and_acceptor_differ() -> None:
     assert welcome_proof(SECRET, HELLO, WELCOME) != dialler_proof(SECRET, HELLO, WELCOME)
 
 
@@ -43,7 +43,7 @@ def test_neither_can_be_sent_back() -> None:
         HELLO._replace(nonce=b"x" * 16),
     ],
 )
-def test_it_is_for_one_dialler(prove: Any, hello: Hello) -> None:
+def test_proof_depends_on_each_field_of_the_hello(prove: Any, hello: Hello) -> None:
     assert prove(SECRET, hello, WELCOME) != prove(SECRET, HELLO, WELCOME)
 
 
@@ -57,18 +57,18 @@ def test_it_is_for_one_dialler(prove: Any, hello: Hello) -> None:
         WELCOME._replace(nonce=b"x" * 16),
     ],
 )
-def test_it_is_for_one_acceptor(prove: Any, welcome: Welcome) -> None:
+def test_proof_depends_on_each_field_of_the_welcome(prove: Any, welcome: Welcome) -> None:
     assert prove(SECRET, HELLO, welcome) != prove(SECRET, HELLO, WELCOME)
 
 
 @PROOFS
-def test_it_is_for_one_secret(prove: Any) -> None:
+def test_proof_depends_on_the_secret(prove: Any) -> None:
     assert not same_proof(prove(SECRET, HELLO, WELCOME), prove(SECRET + b"!", HELLO, WELCOME))
     assert not same_proof(prove(SECRET, HELLO, WELCOME), b"")
 
 
 @PROOFS
-def test_fields_do_not_run_into_one_another(prove: Any) -> None:
+def test_proof_separates_adjacent_fields(prove: Any) -> None:
     one = HELLO._replace(cluster="ab", name="c")
     other = HELLO._replace(cluster="a", name="bc")
     assert prove(SECRET, one, WELCOME) != prove(SECRET, other, WELCOME)

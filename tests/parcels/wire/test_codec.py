@@ -59,7 +59,7 @@ Vector = dict[str, Any]
 VECTORS: list[Vector] = json.loads((Path(__file__).parents[2] / "vectors" / "parcels.json").read_text(encoding="utf-8"))
 
 ACCEPTED_BY_US_ALONE = {"decode: seq_number 256"}
-"""The reference has one byte for a sequence number; ours have eight, as the reading of document 004 wants it."""
+"""Vectors with sequence numbers over one byte, which only this codec accepts (document 004 has eight bytes)."""
 
 REASONS = {
     "missing key is_response": "missing-field",
@@ -77,7 +77,7 @@ REASONS = {
     "huge declared": "bad-cbor",
     "deep nesting": "too-deep",
 }
-"""Of vectors that are rejected for something else than a value, by a part of their names."""
+"""Rejection reasons other than a bad value, by a part of the vector's name."""
 
 
 def of_kind(kind: str) -> list[Any]:
@@ -92,7 +92,7 @@ def info(fields: dict[str, Any]) -> NodeInfo:
 
 
 def named(fields: dict[str, Any]) -> Parcel:
-    """The parcel whose fields a vector names, with as many zeros for application data as it says."""
+    """Return the parcel that a vector describes, with zeros as application data."""
     body: Any
     match fields["body"]:
         case "Empty":
@@ -121,7 +121,7 @@ def decode(data: bytes) -> list[Message]:
 
 
 def reason(data: bytes) -> str:
-    """Why ``data`` is no parcel."""
+    """Return the reason why ``data`` is malformed."""
     with pytest.raises(BadParcel) as caught:
         decode(data)
     assert str(caught.value)
@@ -182,17 +182,17 @@ messages: st.SearchStrategy[Message] = documents | ours
 
 class TestVectors:
     @pytest.mark.parametrize("vector", of_kind("golden"))
-    def test_a_parcel_of_the_reference_decodes_to_the_fields_it_names(self, vector: Vector) -> None:
+    def test_reference_parcel_decodes_to_its_recorded_fields(self, vector: Vector) -> None:
         parcel = named(vector["fields"])
         assert decode(bytes.fromhex(vector["hex"]) + parcel.data) == [parcel]
 
     @pytest.mark.parametrize("vector", of_kind("golden"))
-    def test_those_fields_encode_to_the_bytes_of_the_reference(self, vector: Vector) -> None:
+    def test_recorded_fields_encode_to_the_bytes_of_the_reference(self, vector: Vector) -> None:
         parcel = named(vector["fields"])
         assert encode(parcel) == bytes.fromhex(vector["hex"]) + parcel.data
 
     @pytest.mark.parametrize("vector", of_kind("decode"))
-    def test_a_form_is_read_or_rejected_as_the_reference_does(self, vector: Vector) -> None:
+    def test_encoding_variant_is_accepted_or_rejected_like_the_reference(self, vector: Vector) -> None:
         data, fields = bytes.fromhex(vector["hex"]), vector["fields"]
         if fields["accepted"]:
             assert decode(data) == [named(fields["decoded"])]
@@ -202,28 +202,28 @@ class TestVectors:
             expected = [why for part, why in REASONS.items() if part in vector["name"]]
             assert reason(data) == (expected or ["bad-value"])[0]
 
-    def test_a_sequence_number_is_not_limited_to_one_byte(self) -> None:
+    def test_sequence_number_may_exceed_one_byte(self) -> None:
         (vector,) = [vector for vector in VECTORS if vector["name"] in ACCEPTED_BY_US_ALONE]
         parcel = Parcel(True, ParcelType.SEQ_RES, 7_898, 256)
         assert decode(bytes.fromhex(vector["hex"])) == [parcel]
         assert encode(parcel) == bytes.fromhex(vector["hex"])
 
     @pytest.mark.parametrize("vector", of_kind("overflow"))
-    def test_what_the_reference_sends_with_a_wrong_length_is_not_sent(self, vector: Vector) -> None:
+    def test_parcel_with_a_head_over_255_bytes_is_not_encoded(self, vector: Vector) -> None:
         with pytest.raises(UnencodableMessage, match="256 bytes"):
             encode(named(vector["fields"]))
 
     @pytest.mark.parametrize("vector", of_kind("overflow"))
-    def test_nor_is_it_taken(self, vector: Vector) -> None:
+    def test_reference_parcel_with_a_wrong_length_is_rejected(self, vector: Vector) -> None:
         assert reason(bytes.fromhex(vector["hex"])) == "bad-cbor"
 
     @pytest.mark.parametrize("vector", of_kind("node_id"))
-    def test_a_node_has_the_id_that_the_reference_gives_it(self, vector: Vector) -> None:
+    def test_node_id_matches_the_reference(self, vector: Vector) -> None:
         assert node_id(vector["fields"]["node_name"]) == vector["fields"]["id"]
         assert node_id(vector["fields"]["node_name"]).to_bytes(2, "big").hex() == vector["hex"]
 
     @pytest.mark.parametrize("vector", of_kind("transcript"))
-    def test_a_recorded_conversation_is_read_and_written_alike(self, vector: Vector) -> None:
+    def test_recorded_conversation_survives_a_round_trip(self, vector: Vector) -> None:
         for side in ("hex", "reply_hex"):
             data = bytes.fromhex(vector[side])
             (parcel,) = decode(data)
@@ -233,7 +233,7 @@ class TestVectors:
 
     @pytest.mark.parametrize("side", ["joiner", "responder"])
     @pytest.mark.parametrize("vector", of_kind("transcript"))
-    def test_each_side_of_a_conversation_is_a_stream_of_its_own(self, vector: Vector, side: str) -> None:
+    def test_each_side_of_a_recorded_conversation_decodes_as_a_stream(self, vector: Vector, side: str) -> None:
         decoder, found = ParcelDecoder(), []
         for step in vector["steps"]:
             if step["from"] == side and "hex" in step:
@@ -242,7 +242,7 @@ class TestVectors:
         assert decoder.waiting == 0
 
     @pytest.mark.parametrize("vector", of_kind("live"))
-    def test_what_running_nodes_sent_and_got_is_read_as_they_read_it(self, vector: Vector) -> None:
+    def test_recorded_traffic_decodes_like_in_the_reference(self, vector: Vector) -> None:
         data = bytes.fromhex(vector["hex"])
         if vector["name"].endswith((": n=0", ": garbage CBOR", ": garbage reply")):
             assert reason(data)
@@ -258,7 +258,7 @@ class TestVectors:
     @pytest.mark.parametrize(
         "vector", [vector for vector in of_kind("live") if "reply_hex" in vector.values[0]["fields"]]
     )
-    def test_so_is_what_they_answered_unless_its_length_was_wrong(self, vector: Vector) -> None:
+    def test_recorded_replies_decode_unless_their_length_is_wrong(self, vector: Vector) -> None:
         fields = vector["fields"]
         reply = bytes.fromhex(fields["reply_hex"])
         if "body_bytes_sent" in fields or vector["name"].endswith("garbage reply"):
@@ -266,10 +266,10 @@ class TestVectors:
             return
         (parcel,) = decode(reply)
         assert isinstance(parcel, Parcel)
-        # Fields in another order are read, and not written.
+        # Fields in another order are accepted, but never written.
         assert (encode(parcel) == reply) is ("canonical" not in vector["name"].partition("responder")[0])
 
-    def test_application_data_of_a_stranger_comes_with_its_parcel(self) -> None:
+    def test_application_data_is_kept_with_its_parcel(self) -> None:
         (vector,) = [vector for vector in VECTORS if "size=5 followed by 5 app bytes" in vector["name"]]
         (parcel,) = decode(bytes.fromhex(vector["hex"]))
         assert isinstance(parcel, Parcel)
@@ -278,17 +278,17 @@ class TestVectors:
 
 class TestRoundTrip:
     @given(messages)
-    def test_decode_undoes_encode(self, message: Message) -> None:
+    def test_decode_inverts_encode_of_a_parcel(self, message: Message) -> None:
         assert decode(encode(message)) == [message]
 
     @given(messages)
-    def test_the_types_are_the_same_too(self, message: Message) -> None:
+    def test_decoded_message_has_the_type_of_the_original(self, message: Message) -> None:
         (decoded,) = decode(encode(message))
         assert type(decoded) is type(message)
         assert repr(decoded) == repr(message)
 
     @given(ours)
-    def test_a_parcel_of_our_own_has_a_head_as_the_document_has_it(self, message: Message) -> None:
+    def test_extension_parcel_has_a_head_in_the_documented_form(self, message: Message) -> None:
         data = encode(message)
         head = data[1 : 1 + data[0]]
         kind = type(message)
@@ -309,7 +309,7 @@ class TestRoundTrip:
         assert head.endswith(b"\x64body\x65Empty")
 
     @pytest.mark.parametrize("size", [0, 23, 24, 255, 256, 1_000, MAX_DATA - 20])
-    def test_a_head_says_how_many_bytes_follow(self, size: int) -> None:
+    def test_parcel_head_declares_the_size_of_its_data(self, size: int) -> None:
         message = InstallSnapshot(1, 2, 3, 4, 5, bytes(size))
         assert decode(encode(message) * 2) == [message] * 2
 
@@ -349,24 +349,24 @@ class TestRoundTrip:
         ],
         ids=["Publish", "Append", "Fetched", "view"],
     )
-    def test_the_largest_of_each_kind_fits_a_parcel(self, message: Message) -> None:
+    def test_largest_message_of_each_type_fits_a_parcel(self, message: Message) -> None:
         data = encode(message)
         assert len(data) <= MAX_PARCEL
         assert decode(data) == [message]
 
-    def test_an_id_of_the_sender_is_that_of_the_codec(self) -> None:
+    def test_encoded_parcel_carries_the_sender_id_of_the_codec(self) -> None:
         assert b"\x62id\x07\x64size" in ParcelCodec(7).encode(Proof(b""))
         assert b"\x62id\x00\x64size" in ParcelCodec().encode(Proof(b""))
 
 
 class TestStream:
-    def test_it_does_what_its_interfaces_say(self) -> None:
+    def test_parcel_codec_implements_the_stream_interfaces(self) -> None:
         codec = ParcelCodec()
         assert verifyObject(IStreamCodec, codec)
         assert verifyObject(IStreamDecoder, codec.decoder())
 
     @given(st.lists(messages, max_size=4))
-    def test_byte_at_a_time_equals_all_at_once(self, sent: list[Message]) -> None:
+    def test_bytewise_decoding_equals_decoding_at_once(self, sent: list[Message]) -> None:
         data = b"".join(map(encode, sent))
         decoder, found = ParcelDecoder(), []
         for place in range(len(data)):
@@ -375,7 +375,7 @@ class TestStream:
         assert decoder.waiting == 0
 
     @given(st.lists(messages, min_size=1, max_size=6), st.data())
-    def test_so_does_every_other_cut(self, sent: list[Message], draw: st.DataObject) -> None:
+    def test_chunk_boundaries_do_not_affect_parcel_decoding(self, sent: list[Message], draw: st.DataObject) -> None:
         data = b"".join(map(encode, sent))
         cuts = sorted(draw.draw(st.lists(st.integers(0, len(data)), max_size=8)))
         decoder, found = ParcelDecoder(), []
@@ -384,7 +384,7 @@ class TestStream:
         assert found == sent
 
     @given(messages)
-    def test_a_cut_parcel_is_waited_for(self, message: Message) -> None:
+    def test_partial_parcel_is_buffered(self, message: Message) -> None:
         data = encode(message)
         for size in range(len(data)):
             decoder = ParcelDecoder()
@@ -393,7 +393,7 @@ class TestStream:
             assert decoder.feed(data[size:]) == [message]
 
     @given(messages)
-    def test_any_bytes_like_object_will_do(self, message: Message) -> None:
+    def test_decoder_accepts_and_copies_any_bytes_like_object(self, message: Message) -> None:
         data = encode(message)
         buffer = bytearray(data[:-1])
         decoder = ParcelDecoder()
@@ -401,13 +401,13 @@ class TestStream:
         buffer[:] = bytes(len(buffer))
         assert decoder.feed(bytearray(data[-1:])) == [message]  # type: ignore[arg-type]
 
-    def test_it_holds_no_more_than_one_parcel(self) -> None:
+    def test_decoder_buffers_at_most_one_parcel(self) -> None:
         data = encode(InstallSnapshot(1, 2, 3, 4, 5, bytes(MAX_DATA - 20)))
         decoder = ParcelDecoder()
         assert len(decoder.feed(data * 20 + data[:-1])) == 20
         assert decoder.waiting == len(data) - 1 <= MAX_PARCEL
 
-    def test_what_stands_before_a_bad_parcel_is_returned_first(self) -> None:
+    def test_parcels_before_a_malformed_one_are_returned_first(self) -> None:
         good = encode(Heartbeat(Mode.WRK, 1, 2))
         decoder = ParcelDecoder()
         assert decoder.feed(good + good + b"\x00" + good) == [Heartbeat(Mode.WRK, 1, 2)] * 2
@@ -418,7 +418,7 @@ class TestStream:
         with pytest.raises(BadParcel, match="0 bytes"):
             decoder.feed(good)
 
-    def test_a_bad_parcel_alone_raises_at_once(self) -> None:
+    def test_malformed_parcel_raises_at_once(self) -> None:
         decoder = ParcelDecoder()
         with pytest.raises(BadParcel):
             decoder.feed(b"\x00")
@@ -426,12 +426,12 @@ class TestStream:
             decoder.feed(b"")
         assert decoder.waiting == 0
 
-    def test_a_bad_head_is_not_kept_waiting_for_its_data(self) -> None:
+    def test_malformed_head_raises_before_its_data_arrives(self) -> None:
         data = encode(InstallSnapshot(1, 2, 3, 4, 5, bytes(1_000)))
         cut = data[: 1 + data[0]].replace(b"StatePart", b"StatePort")
         assert reason(cut) == "unknown-type"
 
-    def test_each_connection_has_bytes_of_its_own(self) -> None:
+    def test_parcel_decoders_do_not_share_buffers(self) -> None:
         codec, data = ParcelCodec(), encode(Proof(b""))
         first, second = codec.decoder(), codec.decoder()
         assert first.feed(data[:9]) == []
@@ -439,12 +439,12 @@ class TestStream:
         assert first.feed(data[9:]) == [Proof(b"")]
 
     @given(st.binary(max_size=600))
-    def test_arbitrary_bytes_raise_nothing_but_remote_errors(self, data: bytes) -> None:
+    def test_arbitrary_bytes_raise_only_remote_errors_in_the_parcel_decoder(self, data: bytes) -> None:
         with suppress(RemoteError):
             decode(data)
 
     @given(messages, st.data())
-    def test_nor_do_parcels_with_changed_bytes(self, message: Message, draw: st.DataObject) -> None:
+    def test_parcels_with_changed_bytes_raise_only_remote_errors(self, message: Message, draw: st.DataObject) -> None:
         data = bytearray(encode(message))
         for _ in range(draw.draw(st.integers(1, 3))):
             data[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(st.integers(0, 255))
@@ -452,7 +452,7 @@ class TestStream:
             decode(bytes(data))
 
     @given(ours, st.binary(max_size=300))
-    def test_nor_does_a_good_head_before_arbitrary_data(self, message: Message, rest: bytes) -> None:
+    def test_valid_head_before_arbitrary_data_raises_only_remote_errors(self, message: Message, rest: bytes) -> None:
         data = encode(message)
         head = data[1 : 1 + data[0]]
         at = head.rindex(b"\x64size") + 5
@@ -485,7 +485,7 @@ SEEDS: list[Message] = [
 
 
 @pytest.mark.soak(seconds=60)
-def test_a_minute_of_mutations_raises_nothing_but_remote_errors() -> None:
+def test_mutated_parcels_raise_only_remote_errors_for_45_seconds() -> None:
     rng, stop, tried = Random(4), time.monotonic() + 45, 0
     whole = [encode(message) for message in SEEDS]
     while time.monotonic() < stop:
@@ -505,7 +505,7 @@ def test_a_minute_of_mutations_raises_nothing_but_remote_errors() -> None:
         decoder = ParcelDecoder()
         try:
             for message in decoder.feed(bytes(data)):
-                # Whatever was read can be sent on, and then is the same.
+                # A decoded parcel can be sent on unchanged.
                 assert decode(encode(message)) == [message]
             decoder.feed(b"")
         except RemoteError:

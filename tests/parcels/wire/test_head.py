@@ -42,17 +42,17 @@ IDENTITY: dict[str, Any] = {"id": 60_396, "mode": "Dsc", "name": "Ivan", "host":
 
 
 def head(**changes: Any) -> dict[str, Any]:
-    """What stands in a SeqReq, with changes."""
+    """Return the fields of a SeqReq, with changes."""
     return {"is_response": False, "parcel_type": "SeqReq", "id": 1, "size": 0, "body": "Empty"} | changes
 
 
 def asked(**changes: Any) -> dict[str, Any]:
-    """What stands in a DscReq, with changes to the information in it."""
+    """Return the fields of a DscReq, with changes to its node information."""
     return head(parcel_type="DscReq", body={"DscReq": {"identity": IDENTITY | changes}})
 
 
 def wrong(content: Any) -> BadParcel:
-    """Why this is no head."""
+    """Return the error of a malformed head."""
     with pytest.raises(BadParcel) as caught:
         read_head(content if isinstance(content, bytes) else dumps(content))
     return caught.value
@@ -127,7 +127,7 @@ class TestReading:
         ],
         ids=lambda value: str(value)[-50:],
     )
-    def test_what_is_wrong_is_named(self, content: Any, reason: str, what: str) -> None:
+    def test_malformed_head_is_refused_with_its_reason(self, content: Any, reason: str, what: str) -> None:
         error = wrong(content)
         assert error.reason == reason
         assert what in str(error)
@@ -157,29 +157,31 @@ class TestReading:
         ],
         ids=lambda value: str(value)[-50:],
     )
-    def test_the_forms_that_the_library_of_the_reference_reads(self, content: Any, expected: ParcelHead | None) -> None:
+    def test_head_variants_of_the_reference_library_are_accepted(
+        self, content: Any, expected: ParcelHead | None
+    ) -> None:
         if expected is None and "DscReq" in content:
             content, expected = head(body=content), ParcelHead(False, ParcelType.SEQ_REQ, 1, 0, None)
             expected = expected._replace(body=IVAN._replace(ours=Extension(1, 2, 3)))
         assert read_head(dumps(content)) == (expected or ParcelHead(False, ParcelType.SEQ_REQ, 1, 0, IVAN))
 
-    def test_a_map_or_an_array_is_as_deep_as_the_reference_reads(self) -> None:
+    def test_nesting_limit_of_a_head_is_that_of_the_reference(self) -> None:
         start = b"\xa6" + dumps(head())[1:] + b"\x61x"
         assert read_head(start + b"\x81" * (MAX_NESTING - 2) + b"\x80").id == 1
         assert wrong(start + b"\x81" * (MAX_NESTING - 1) + b"\x80").reason == "too-deep"
 
-    def test_a_type_of_our_own_is_named_as_it_stands_there(self) -> None:
+    def test_extension_type_is_read_as_its_name(self) -> None:
         assert read_head(dumps(head(parcel_type="Hello"))).type == "Hello"
 
-    def test_what_the_reference_does_not_know_has_no_number(self) -> None:
+    def test_unknown_numbered_node_field_is_ignored(self) -> None:
         node: dict[Any, Any] = IDENTITY | {4: [1, 2, 3]}
         assert read_head(dumps(head(body={"DscReq": {"identity": node}}))).body == IVAN
 
-    def test_a_field_that_came_twice_is_not_chosen_from(self) -> None:
+    def test_duplicate_head_field_is_refused(self) -> None:
         assert wrong(b"\xa6" + dumps(head())[1:] + b"\x62id\x01").reason == "duplicate-field"
 
     @given(st.binary(max_size=255))
-    def test_arbitrary_bytes_are_a_head_or_a_bad_parcel(self, data: bytes) -> None:
+    def test_arbitrary_bytes_are_a_head_or_a_malformed_parcel(self, data: bytes) -> None:
         with suppress(BadParcel):
             read_head(data)
 
@@ -191,7 +193,7 @@ class TestReading:
         ),
         st.sampled_from(["is_response", "parcel_type", "id", "size", "body"]),
     )
-    def test_so_is_arbitrary_cbor_in_any_place(self, value: Any, place: str) -> None:
+    def test_head_with_arbitrary_cbor_is_read_or_refused(self, value: Any, place: str) -> None:
         with suppress(BadParcel):
             read_head(dumps(head(**{place: value})))
 
@@ -205,7 +207,7 @@ class TestReading:
         + [b"\x81" * 255, b"\x80" * 255, b"\x98\xf0" + b"\x80" * 240, b"\x9f" * 126 + b"\xff" * 126],
         ids=lambda data: data[:9].hex(),
     )
-    def test_a_length_is_not_believed(self, data: bytes) -> None:
+    def test_excessive_cbor_length_allocates_no_memory(self, data: bytes) -> None:
         tracemalloc.start()
         try:
             assert wrong(data)
@@ -214,22 +216,22 @@ class TestReading:
             tracemalloc.stop()
 
     @pytest.mark.parametrize("value", [1.5, float("inf"), -0.0, 2**64 - 1, -(2**64), None, True, b"", "", [[], {}]])
-    def test_what_is_ignored_may_be_anything(self, value: Any) -> None:
+    def test_unknown_head_field_may_hold_any_value(self, value: Any) -> None:
         assert read_head(dumps(head(x=value))) == ParcelHead(False, ParcelType.SEQ_REQ, 1, 0, None)
 
     @pytest.mark.parametrize(
         "data", [b"\xf9\x3e\x00", b"\xfa\x3f\xc0\x00\x00", b"\xfb\x3f\xf8\x00\x00\x00\x00\x00\x00"]
     )
-    def test_floats_have_three_sizes(self, data: bytes) -> None:
+    def test_cbor_floats_of_three_sizes_are_decoded(self, data: bytes) -> None:
         assert decode(data) == 1.5
 
 
 class TestShortCut:
-    """Heads with an empty body are not read anew each time. They have to be read as if they were."""
+    """Heads with an empty body are cached, and must read as if they were not."""
 
     @pytest.mark.parametrize("name", ["SeqReq", "ProtoError", "Append", "size", "sizebodyEmpty"])
     @pytest.mark.parametrize("size", [0, 1, 23, 24, 255, 256, 65_535])
-    def test_it_finds_the_size(self, name: str, size: int) -> None:
+    def test_cached_head_reads_every_encoding_of_the_size(self, name: str, size: int) -> None:
         start, end = empty_heads(True, name, 7_898)
         for number in {dumps(size), b"\x19" + size.to_bytes(2, "big"), b"\x1a" + size.to_bytes(4, "big")}:
             found = read_head(start + number + end)
@@ -240,26 +242,26 @@ class TestShortCut:
         "number",
         [b"", b"\x18", b"\x19\x01", b"\x20", b"\x61a", b"\xf4", b"\x41a", b"\x1a\x00\x01\x00\x00", b"\x00\x00"],
     )
-    def test_what_is_no_size_is_none_here_either(self, number: bytes) -> None:
+    def test_cached_head_refuses_an_invalid_size(self, number: bytes) -> None:
         start, end = empty_heads(True, "Append", 1)
         assert read_head(start + b"\x05" + end).size == 5
         assert wrong(start + number + end)
 
-    def test_what_looks_like_a_size_inside_a_text_is_none(self) -> None:
-        """The last ``size`` before the body here is part of the value of an unknown key."""
+    def test_size_pattern_inside_a_text_is_not_read_as_the_size(self) -> None:
+        """The last ``size`` before the body is part of the value of an unknown key."""
         fields = dumps(head(size=3))[1:-11]
         inside = b"\xa6" + fields + b"\x61x\x66\x64size\x09" + b"\x64body\x65Empty"
         for _ in range(2):
             assert read_head(inside).size == 3
 
     @given(st.binary(max_size=12), st.binary(max_size=6))
-    def test_it_makes_no_difference(self, before: bytes, number: bytes) -> None:
+    def test_cached_and_uncached_heads_read_identically(self, before: bytes, number: bytes) -> None:
         start, end = empty_heads(False, "Append", 300)
         for data in (start + number + end, start[:-5] + before + b"\x64size" + number + end):
             slow: ParcelHead | str
             fast: ParcelHead | str
             try:
-                # A key that the reference ignores takes the head off the short cut.
+                # A key that the reference ignores makes the head bypass the cache.
                 slow = read_head(b"\xa6" + data[1:] + b"\x61x\x00")
             except BadParcel as error:
                 slow = error.reason
@@ -279,7 +281,7 @@ class TestNeighbours:
         )
 
     @pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 24, 64, 300])
-    def test_those_that_do_not_fit_the_head_follow_it(self, count: int) -> None:
+    def test_neighbours_that_do_not_fit_the_head_are_in_the_data(self, count: int) -> None:
         nodes = self.neighbours(count)
         first, data = write_parcel(Parcel(True, ParcelType.DSC_RES, 1, nodes))
         found = read_head(first)
@@ -289,12 +291,12 @@ class TestNeighbours:
         assert found.body + (read_neighbours(data) if data else ()) == nodes
         assert bool(data) is (count > 3)
 
-    def test_as_many_as_can_be_are_in_the_head(self) -> None:
+    def test_head_contains_as_many_neighbours_as_fit(self) -> None:
         first, _ = write_parcel(Parcel(True, ParcelType.DSC_RES, 1, self.neighbours(300)))
         assert len(first) + len(write_node(self.neighbours(4)[3])) > MAX_HEAD - 3
 
     @pytest.mark.parametrize("length", range(60))
-    def test_a_head_is_filled_to_its_last_byte_and_no_further(self, length: int) -> None:
+    def test_neighbours_fill_the_head_up_to_its_limit(self, length: int) -> None:
         nodes = (IVAN._replace(name="x" * length), *[IVAN] * 20)
         first, data = write_parcel(Parcel(True, ParcelType.DSC_RES, 1, nodes))
         assert MAX_HEAD - len(write_node(IVAN)) < len(first) <= MAX_HEAD
@@ -303,17 +305,17 @@ class TestNeighbours:
         assert body + read_neighbours(data) == nodes
 
     @pytest.mark.parametrize("length", range(40))
-    def test_so_is_the_data(self, length: int) -> None:
+    def test_neighbours_fill_the_data_up_to_its_limit(self, length: int) -> None:
         nodes = (*[IVAN] * 20, IVAN._replace(name="x" * length), *[IVAN] * 2_000)
         data = write_parcel(Parcel(True, ParcelType.DSC_RES, 1, nodes))[1]
         assert MAX_DATA - len(write_node(IVAN)) < len(data) <= MAX_DATA
 
-    def test_in_the_data_they_have_the_same_form(self) -> None:
+    def test_neighbours_have_the_same_form_in_the_head_and_in_the_data(self) -> None:
         nodes = self.neighbours(9)
         first, data = write_parcel(Parcel(True, ParcelType.DSC_RES, 1, nodes))
         assert loads(first)["body"]["DscRes"]["neighbours"] + loads(data) == [loads(write_node(node)) for node in nodes]
 
-    def test_those_that_fit_nowhere_are_left_out(self) -> None:
+    def test_neighbours_that_fit_no_parcel_are_omitted(self) -> None:
         nodes = self.neighbours(2_000)
         first, data = write_parcel(Parcel(True, ParcelType.DSC_RES, 1, nodes))
         assert MAX_DATA - 100 < len(data) <= MAX_DATA
@@ -323,7 +325,7 @@ class TestNeighbours:
         assert found == nodes[: len(found)]
         assert 1_000 < len(found) < 2_000
 
-    def test_one_that_fits_no_head_is_in_the_data(self) -> None:
+    def test_neighbour_that_fits_no_head_is_in_the_data(self) -> None:
         nodes = (IVAN._replace(name="x" * 250), IVAN)
         first, data = write_parcel(Parcel(True, ParcelType.DSC_RES, 1, nodes))
         assert read_head(first).body == ()
@@ -345,28 +347,28 @@ class TestNeighbours:
         ],
         ids=lambda data: data[:12].hex(),
     )
-    def test_other_data_is_refused(self, data: bytes) -> None:
+    def test_invalid_neighbour_data_is_refused(self, data: bytes) -> None:
         with pytest.raises(BadParcel):
             read_neighbours(data)
 
     @given(st.binary(max_size=80))
-    def test_so_are_arbitrary_bytes(self, data: bytes) -> None:
+    def test_arbitrary_neighbour_data_is_read_or_refused(self, data: bytes) -> None:
         with suppress(BadParcel):
             read_neighbours(data)
 
 
 class TestWriting:
-    def test_the_longest_information_of_a_node_of_ours_fits(self) -> None:
+    def test_longest_node_info_with_an_extension_fits_the_head(self) -> None:
         first, data = write_parcel(Parcel(False, ParcelType.DSC_REQ, 65_535, LAST))
         assert len(first) <= MAX_HEAD
         assert data == b""
         assert read_head(first).body == LAST
 
-    def test_a_node_of_ours_says_so_in_a_key_that_the_reference_ignores(self) -> None:
+    def test_extension_is_written_under_a_key_that_the_reference_ignores(self) -> None:
         content = written(Parcel(False, ParcelType.DSC_REQ, 1, IVAN._replace(ours=Extension(1, 2, 3))))
         assert list(content["body"]["DscReq"]["identity"].items()) == [*IDENTITY.items(), ("ours", [1, 2, 3])]
 
-    def test_others_do_not(self) -> None:
+    def test_node_info_without_an_extension_is_written_like_the_reference(self) -> None:
         assert list(written(Parcel(False, ParcelType.DSC_REQ, 1, IVAN))["body"]["DscReq"]["identity"]) == list(IDENTITY)
 
     @pytest.mark.parametrize(
@@ -378,7 +380,7 @@ class TestWriting:
             ("127.0.0.1", "127.0.0.1"),
         ],
     )
-    def test_an_address_is_read_in_its_usual_form(self, sent: str, read: str) -> None:
+    def test_node_address_in_a_head_is_normalized(self, sent: str, read: str) -> None:
         first, _ = write_parcel(Parcel(False, ParcelType.DSC_REQ, 1, IVAN._replace(host=(sent, 1))))
         assert read_head(first).body == IVAN._replace(host=(read, 1))
 
@@ -406,6 +408,6 @@ class TestWriting:
         ],
         ids=lambda parcel: repr(parcel)[-60:],
     )
-    def test_what_does_not_fit_is_not_sent(self, parcel: Parcel) -> None:
+    def test_parcel_with_a_value_out_of_range_is_not_encoded(self, parcel: Parcel) -> None:
         with pytest.raises(UnencodableMessage):
             write_parcel(parcel)

@@ -129,7 +129,7 @@ def write(message: Message) -> bytes:
 
 
 def why(name: str, data: bytes) -> str:
-    """What is wrong with application data."""
+    """Return the error of malformed application data."""
     with pytest.raises(BadParcel) as caught:
         read_payload(name, data)
     assert caught.value.reason == "bad-payload"
@@ -137,7 +137,7 @@ def why(name: str, data: bytes) -> str:
 
 
 def changed(content: Any, place: Sequence[int], value: Any) -> Any:
-    """A copy of ``content`` with another value in one place."""
+    """Return a copy of ``content`` with another value in one place."""
     if not place:
         return value
     copy = list(content)
@@ -146,14 +146,14 @@ def changed(content: Any, place: Sequence[int], value: Any) -> Any:
 
 
 class TestLayout:
-    def test_every_message_of_our_own_is_here_with_all_of_its_fields(self) -> None:
+    def test_every_extension_message_has_an_example_with_all_fields(self) -> None:
         known = set(get_args(Message)) - {Parcel}
         assert set(WIRE_NAMES) == set(MESSAGES) == known
         assert WIRE_NAMES == ON_THE_WIRE
         for kind in known:
             assert len(CONTENT[WIRE_NAMES[kind]]) == len(kind._fields)
 
-    def test_answers_are_those_that_answer(self) -> None:
+    def test_response_types_are_complete(self) -> None:
         assert {WIRE_NAMES[kind] for kind in RESPONSES} == {
             "Welcome",
             "Refused",
@@ -166,26 +166,26 @@ class TestLayout:
         }
 
     @pytest.mark.parametrize(("message", "content"), EXAMPLES, ids=lambda value: type(value).__name__)
-    def test_it_is_the_fields_in_their_order(self, message: Message, content: list[Any]) -> None:
+    def test_payload_is_an_array_of_the_fields_in_order(self, message: Message, content: list[Any]) -> None:
         data = write(message)
         assert loads(data) == content
         assert data == dumps(content)
         assert read_payload(ON_THE_WIRE[type(message)], data) == message
 
-    def test_the_numbers_of_modes_are_those_of_the_reference(self) -> None:
+    def test_mode_numbers_match_the_reference(self) -> None:
         assert [loads(write(Heartbeat(mode, 0, 0)))[0] for mode in Mode] == [0, 1, 2, 3, 4, 5]
         assert Mode.SEQ_RECOVERY is list(Mode)[5]
 
     @given(st.integers(0, 2**64 - 1))
-    def test_an_integer_is_as_short_as_it_can_be(self, value: int) -> None:
+    def test_integer_has_its_shortest_encoding(self, value: int) -> None:
         assert cbor.encode_integer(value) == dumps(value)
 
     @pytest.mark.parametrize("edge", [0, 23, 24, 255, 256, 1_023, 1_024, 65_535, 65_536, 2**32 - 1, 2**32, 2**64 - 1])
-    def test_so_it_is_at_every_edge(self, edge: int) -> None:
+    def test_integer_at_each_size_boundary_has_its_shortest_encoding(self, edge: int) -> None:
         assert cbor.encode_integer(edge) == dumps(edge)
 
     @pytest.mark.parametrize("size", [0, 23, 24, 255, 256, 1_023, 1_024, 65_535, 65_536])
-    def test_so_are_lengths(self, size: int) -> None:
+    def test_lengths_have_their_shortest_encoding(self, size: int) -> None:
         assert cbor.encode_bytes(bytes(size)) == b"".join(cbor.encode_byte_strings([bytes(size)])) == dumps(bytes(size))
         assert cbor.encode_text("x" * size) == dumps("x" * size)
         assert cbor.encode_array_header(size) + b"\0" * size == dumps([0] * size)
@@ -194,14 +194,14 @@ class TestLayout:
 
 class TestReading:
     @pytest.mark.parametrize("name", CONTENT)
-    def test_a_field_more_or_less_is_too_much_or_too_little(self, name: str) -> None:
+    def test_payload_with_a_wrong_number_of_fields_is_refused(self, name: str) -> None:
         content = CONTENT[name]
         for wrong in (content[:-1], [*content, 0], [], {}, None, 1, "x", b"", {"term": 1}):
             assert f"not an array of {len(content)}" in why(name, dumps(wrong))
 
     @pytest.mark.parametrize("name", CONTENT)
     @pytest.mark.parametrize("value", [{}, {"a": 1}, 1.5, float("nan"), -1, 2**63, undefined], ids=repr)
-    def test_no_field_takes_what_none_can_be(self, name: str, value: Any) -> None:
+    def test_payload_field_of_an_invalid_type_is_refused(self, name: str, value: Any) -> None:
         for place in range(len(CONTENT[name])):
             field = kind_of(name)._fields[place]
             assert f"{name}.{field}: " in why(name, dumps(changed(CONTENT[name], [place], value)))
@@ -247,7 +247,9 @@ class TestReading:
         ],
         ids=lambda value: str(value)[:30],
     )
-    def test_every_place_takes_only_what_belongs_there(self, name: str, place: list[int], values: list[Any]) -> None:
+    def test_payload_field_with_an_invalid_value_is_refused(
+        self, name: str, place: list[int], values: list[Any]
+    ) -> None:
         for value in values:
             assert f"{name}.{kind_of(name)._fields[place[0]]}: " in why(
                 name, dumps(changed(CONTENT[name], place, value))
@@ -262,14 +264,14 @@ class TestReading:
             ("Publish", [["p", 1, MAX_SEQUENCE, [b"x", b"y"]]]),
         ],
     )
-    def test_numbers_that_follow_one_another_stay_in_range(self, name: str, content: list[Any]) -> None:
+    def test_payload_with_consecutive_numbers_beyond_the_range_is_refused(self, name: str, content: list[Any]) -> None:
         assert f"beyond {MAX_SEQUENCE}" in why(name, dumps(content))
 
-    def test_the_last_number_can_be_had(self) -> None:
+    def test_payload_with_the_highest_sequence_number_is_accepted(self) -> None:
         fetched = FetchEventsReply(MAX_SEQUENCE, (("p", 1, 2, b"x"),))
         assert read_payload("Fetched", write(fetched)) == fetched
 
-    def test_all_that_is_long_comes_as_tuples(self) -> None:
+    def test_decoded_payload_is_hashable(self) -> None:
         append = read_payload("Append", write(MESSAGES[AppendEntries]))
         hash(append)
         hash(read_payload("Fetched", write(MESSAGES[FetchEventsReply])))
@@ -357,7 +359,7 @@ HOSTILE = {
 
 class TestHostileData:
     @pytest.mark.parametrize("name", HOSTILE)
-    def test_it_is_refused_and_takes_little_memory(self, name: str) -> None:
+    def test_hostile_payload_is_refused_with_little_memory(self, name: str) -> None:
         data = HOSTILE[name]
         assert len(data) <= MAX_DATA
         for kind in ("StateTaken", "Fetch", "Append"):
@@ -369,13 +371,13 @@ class TestHostileData:
                 tracemalloc.stop()
 
     @pytest.mark.parametrize("tag", KNOWN_TAGS)
-    def test_no_tag_is_looked_behind(self, tag: int) -> None:
-        """What follows the tag is no CBOR, which would be complained of if it were looked at."""
+    def test_payload_with_a_cbor_tag_is_refused_at_the_tag(self, tag: int) -> None:
+        """The tag is followed by invalid CBOR, which would change the error if it were decoded."""
         text = why("StateTaken", b"\x83\x01\x02" + bytes([0xDB]) + tag.to_bytes(8, "big") + b"\x1c")
         assert f"tag {tag};" in text
 
     @given(st.sampled_from(sorted(CONTENT)), st.binary(max_size=80))
-    def test_arbitrary_bytes_raise_nothing_else(self, name: str, data: bytes) -> None:
+    def test_arbitrary_payload_bytes_raise_only_bad_parcel(self, name: str, data: bytes) -> None:
         with suppress(BadParcel):
             read_payload(name, data)
 
@@ -387,11 +389,11 @@ class TestHostileData:
             max_leaves=24,
         ),
     )
-    def test_nor_does_arbitrary_cbor(self, name: str, content: Any) -> None:
+    def test_arbitrary_payload_cbor_raises_only_bad_parcel(self, name: str, content: Any) -> None:
         with suppress(BadParcel):
             read_payload(name, dumps(content))
 
-    def test_many_entries_are_as_many_as_fit(self) -> None:
+    def test_payload_may_contain_thousands_of_entries(self) -> None:
         entries = [[0, 2, None]] * 13_000
         message = read_payload("Append", dumps([1, 2, 3, 4, entries]))
         assert message == AppendEntries(1, 2, 3, 4, (LogEntry(0, EntryKind.NO_OP, None),) * 13_000)
@@ -433,14 +435,14 @@ class TestWriting:
         ],
         ids=lambda message: repr(message)[:60],
     )
-    def test_what_nobody_would_take_is_not_sent(self, message: Message) -> None:
+    def test_message_that_peers_would_refuse_is_not_encoded(self, message: Message) -> None:
         with pytest.raises(UnencodableMessage) as caught:
             write(message)
         assert str(caught.value)
         assert isinstance(caught.value, LocalError)
 
     @pytest.mark.parametrize("text", ["x" * 500, "\u20ac" * 500, "half a pair \ud800"])
-    def test_a_text_for_people_is_cut_and_mended(self, text: str) -> None:
+    def test_refusal_text_is_truncated_and_repaired(self, text: str) -> None:
         refused = read_payload("Refused", write(Refused(RefusalReason.NO_QUORUM, text)))
         assert refused == Refused(RefusalReason.NO_QUORUM, text[:200].replace("\ud800", "?"))
 
@@ -448,7 +450,7 @@ class TestWriting:
         ("sent", "read"),
         [("127.0.0.1", "127.0.0.1"), ("2001:DB8:0:0::1", "2001:db8::1"), ("::ffff:10.0.0.1", "::ffff:10.0.0.1")],
     )
-    def test_an_address_is_read_in_its_usual_form(self, sent: str, read: str) -> None:
+    def test_member_address_in_a_payload_is_normalized(self, sent: str, read: str) -> None:
         entry = VIEW._replace(content=Membership(((MemberId("n", 1), (sent, 1)),)))
         append = read_payload("Append", write(AppendEntries(1, 1, 1, 1, (entry,))))
         assert isinstance(append, AppendEntries)
@@ -456,7 +458,7 @@ class TestWriting:
 
 
 class TestEntryWriter:
-    def test_an_entry_is_written_once_for_all_followers(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_log_entry_is_encoded_once_for_all_followers(self, monkeypatch: pytest.MonkeyPatch) -> None:
         counted = count_writes(monkeypatch)
         writer = PayloadWriter()
         sent = [writer.write(AppendEntries(1, previous, 1, 1, (EVENTS, VIEW))) for previous in range(4)]
@@ -465,19 +467,19 @@ class TestEntryWriter:
             AppendEntries(1, previous, 1, 1, (EVENTS, VIEW)) for previous in range(4)
         ]
 
-    def test_an_equal_entry_is_another(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        # Kept by identity, so that nothing is compared or hashed.
+    def test_equal_log_entries_are_encoded_separately(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        # Entries are cached by identity, so that none is compared or hashed.
         counted = count_writes(monkeypatch)
         writer = EntryWriter()
         assert writer.write((EVENTS,)) == writer.write((EVENTS._replace(term=3),))
         assert len(counted) == 2
 
-    def test_an_entry_that_is_gone_leaves_its_identity_to_no_other(self) -> None:
+    def test_released_log_entry_does_not_lend_its_encoding_to_another(self) -> None:
         writer = EntryWriter()
         for term in range(1_000):
             assert loads(writer.write((LogEntry(term, EntryKind.NO_OP, None),))) == [[term, 2, None]]
 
-    def test_only_so_many_are_remembered(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_number_of_cached_entry_encodings_is_limited(self, monkeypatch: pytest.MonkeyPatch) -> None:
         entries = [LogEntry(term, EntryKind.NO_OP, None) for term in range(EntryWriter.MAX_ENTRIES + 1)]
         writer = EntryWriter()
         writer.write(entries)
@@ -487,7 +489,7 @@ class TestEntryWriter:
         writer.write(entries[:1])
         assert counted == entries[:1]
 
-    def test_nor_are_more_bytes_than_that(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_bytes_of_cached_entry_encodings_are_limited(self, monkeypatch: pytest.MonkeyPatch) -> None:
         count = EntryWriter.MAX_BYTES // MAX_EVENT + 2
         entries = [
             LogEntry(term, EntryKind.DATA, (PublisherRun("p", 1, 1, (bytes(MAX_EVENT),)),)) for term in range(count)
@@ -500,7 +502,7 @@ class TestEntryWriter:
         writer.write(entries[:1])
         assert counted == entries[:1]
 
-    def test_codecs_remember_nothing_of_one_another(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_payload_writers_do_not_share_their_cache(self, monkeypatch: pytest.MonkeyPatch) -> None:
         counted = count_writes(monkeypatch)
         for _ in range(2):
             PayloadWriter().write(AppendEntries(1, 1, 1, 1, (EVENTS,)))
@@ -508,7 +510,7 @@ class TestEntryWriter:
 
 
 def count_writes(monkeypatch: pytest.MonkeyPatch) -> list[LogEntry]:
-    """Entries that are written from now on, and not remembered."""
+    """Return a list of entries that were encoded, not taken from the cache."""
     from fyrehose_twisted.parcels.wire import payload as payloads
 
     counted: list[LogEntry] = []

@@ -1,4 +1,4 @@
-"""The clients of a watched backbone: their list, their rates, and lists that are none."""
+"""Client lists of watched backbones: parsing, rates and malformed lists."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def scraped(at: float, *rows: Any, **more: Any) -> ScrapeResult[BackboneClients]
     return ScrapeResult(True, "", at, at, 0, parse_clients(page(*rows, **more)))
 
 
-def test_the_list_is_beside_the_metrics() -> None:
+def test_url_of_the_client_list_is_derived_from_the_metrics_url() -> None:
     assert clients_url("http://h:1/metrics") == "http://h:1/clients?limit=200"
     assert clients_url("http://h:1/one/metrics?x=y") == "http://h:1/one/clients?limit=200"
 
 
-def test_figures_that_are_missing_or_none_are_unknown() -> None:
+def test_missing_or_invalid_client_figures_are_unknown() -> None:
     (one,) = parse_clients(page(row(lag=3, published="many", delivered=-1, silent_seconds=True, token="t"))).rows
     assert one["lag"] == 3
     assert {one[name] for name in (*RATES, "silent_seconds", "retransmitting")} == {None}
     assert "token" not in one
 
 
-def test_a_list_has_a_limit_and_each_address_once() -> None:
+def test_client_list_is_limited_and_has_each_address_once() -> None:
     many = parse_clients(page(*(row(f"h:{port}") for port in range(MAX_ROWS + 1))))
     assert (many.total, len(many.rows)) == (MAX_ROWS + 1, MAX_ROWS)
     assert len(parse_clients(page(row(), row())).rows) == 1
@@ -62,7 +62,7 @@ def test_a_list_has_a_limit_and_each_address_once() -> None:
         *(b'{"clients": NaN, "list": []}', b"[" * 100_000, b'{"clients": 1%b, "list": []}' % (b"0" * 5_000)),
     ],
 )
-def test_a_page_that_is_no_list_of_clients_is_refused(content: bytes) -> None:
+def test_malformed_client_list_is_refused(content: bytes) -> None:
     with pytest.raises(MalformedClients):
         parse_clients(content)
 
@@ -75,7 +75,7 @@ _JSON = st.recursive(
 
 
 @given(st.lists(_JSON, max_size=3), _JSON, st.dictionaries(st.sampled_from([*RATES, "lag", "address", "kind"]), _JSON))
-def test_any_json_is_a_list_of_clients_or_refused(rows: list[Any], unlisted: Any, more: dict[str, Any]) -> None:
+def test_arbitrary_json_is_a_client_list_or_refused(rows: list[Any], unlisted: Any, more: dict[str, Any]) -> None:
     content = {"clients": 1, "list": [*rows, {**row(), **more}], "unlisted": unlisted}
     try:
         parsed = parse_clients(json.dumps(content).encode())
@@ -85,7 +85,7 @@ def test_any_json_is_a_list_of_clients_or_refused(rows: list[Any], unlisted: Any
     assert json.loads(json.dumps(told, allow_nan=False)) == told
 
 
-def test_rates_are_those_of_the_last_seconds() -> None:
+def test_client_rates_cover_the_last_seconds() -> None:
     rates = ClientRates()
     for step in range(6):
         at = START + 2 * step
@@ -96,7 +96,7 @@ def test_rates_are_those_of_the_last_seconds() -> None:
             assert set(one["rates"].values()) == {None}
     assert one["rates"]["published"] == pytest.approx((25 - 4) / 6)
     assert one["rates"]["delivered_bytes"] == 250
-    # The same answer again is no second sample, and an old one has no rate.
+    # The same list again is no second sample, and an outdated one has no rates.
     assert rates.describe("one", scraped(at, row(**more)), at + 1)["list"][0]["rates"] == one["rates"]
     assert set(rates.describe("one", scraped(at, row(**more)), at + 60)["list"][0]["rates"].values()) == {None}
 
@@ -104,14 +104,14 @@ def test_rates_are_those_of_the_last_seconds() -> None:
 @pytest.mark.parametrize(
     "second", [{"connected_seconds": 1, "published": 50}, {"connected_seconds": 12, "published": 5}]
 )
-def test_the_rate_of_a_client_that_joined_anew_begins_anew(second: dict[str, Any]) -> None:
+def test_rates_of_a_rejoined_client_start_over(second: dict[str, Any]) -> None:
     rates = ClientRates()
     rates.describe("one", scraped(START, row(connected_seconds=10, published=20)), START)
     told = rates.describe("one", scraped(START + 2, row(**second)), START + 2)
     assert told["list"][0]["rates"]["published"] is None
 
 
-def test_clients_that_are_not_listed_any_more_are_forgotten() -> None:
+def test_unlisted_clients_are_forgotten() -> None:
     rates = ClientRates()
     for step in range(50):
         rates.describe("one", scraped(START + step, row(f"h:{step}", published=step)), START + step)
@@ -120,14 +120,14 @@ def test_clients_that_are_not_listed_any_more_are_forgotten() -> None:
     assert rates._samples == {}
 
 
-def test_publishers_without_keepalive_have_a_row_of_their_own() -> None:
+def test_publishers_without_keepalives_share_one_row() -> None:
     told = parse_clients(page(row(), unlisted={"published": 5, "published_bytes": 50}))
     assert [one["address"] for one in told.rows] == ["192.0.2.7:1", UNLISTED]
     assert told.rows[1]["published"] == 5
     assert len(parse_clients(page(row(), unlisted={"published": 0})).rows) == 1
 
 
-def test_a_list_that_is_old_says_so() -> None:
+def test_outdated_client_list_is_reported_with_its_age() -> None:
     old = scraped(START, row())._replace(up=False, why="it answers 500")
     told = ClientRates().describe("one", old, START + 9)
     assert (told["up"], told["why"], told["age"], told["total"]) == (False, "it answers 500", 9, 1)

@@ -1,4 +1,4 @@
-"""Findings that come and go, and the events that they make."""
+"""Active findings and the events of their changes."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def events() -> RecentEvents:
 
 
 def told(events: RecentEvents) -> list[tuple[str, str, str]]:
-    """Return level, subject and text, the oldest first."""
+    """Return level, subject and text of each event, oldest first."""
     return [(event["level"], event["subject"], event["text"]) for event in reversed(events.list())]
 
 
-def test_the_worst_level_counts() -> None:
+def test_worst_finding_level_is_the_overall_state() -> None:
     assert (worst([]), worst([WARM]), worst([WARM, DEAD])) == (OK, ATTENTION, DOWN)
 
 
-def test_the_worst_findings_come_first(events: RecentEvents) -> None:
+def test_worst_findings_are_listed_first(events: RecentEvents) -> None:
     findings, other = ActiveFindings(events), DEAD._replace(subject="b")
     findings.update([WARM, other], 1.0)
     assert findings.current == [other, WARM]
 
 
-def test_a_finding_is_told_when_it_begins_and_when_it_is_over(events: RecentEvents) -> None:
+def test_finding_makes_an_event_when_it_starts_and_when_it_ends(events: RecentEvents) -> None:
     findings = ActiveFindings(events)
     for now in (1.0, 2.0):
         findings.update([WARM], now)
@@ -49,7 +49,7 @@ def test_a_finding_is_told_when_it_begins_and_when_it_is_over(events: RecentEven
     assert [event["at"] for event in events.list()] == [3.0, 1.0]
 
 
-def test_what_was_down_is_back_even_if_it_still_wants_attention(events: RecentEvents) -> None:
+def test_subject_that_was_down_is_back_even_with_a_lesser_finding(events: RecentEvents) -> None:
     findings = ActiveFindings(events)
     findings.update([DEAD], 1.0)
     findings.update([WARM], 2.0)
@@ -62,7 +62,7 @@ def test_what_was_down_is_back_even_if_it_still_wants_attention(events: RecentEv
     ]
 
 
-def test_a_finding_with_other_figures_is_not_told_again(events: RecentEvents) -> None:
+def test_finding_with_changed_figures_makes_no_second_event(events: RecentEvents) -> None:
     findings = ActiveFindings(events)
     for number in range(5):
         findings.update([WARM._replace(text=f"is at {number} degrees")], float(number))
@@ -70,7 +70,7 @@ def test_a_finding_with_other_figures_is_not_told_again(events: RecentEvents) ->
     assert findings.for_subject("a")[0].text == "is at 4 degrees"
 
 
-def test_a_finding_counts_only_after_it_has_lasted(events: RecentEvents) -> None:
+def test_finding_with_a_hold_time_counts_only_once_it_has_lasted(events: RecentEvents) -> None:
     findings, slow = ActiveFindings(events), WARM._replace(hold=60.0)
     findings.update([slow], 0.0)
     findings.update([slow], 59.0)
@@ -84,7 +84,7 @@ def test_a_finding_counts_only_after_it_has_lasted(events: RecentEvents) -> None
     assert told(events) == [(ATTENTION, "a", "is warm")]
 
 
-def test_losses_soon_after_one_another_are_one_event(events: RecentEvents) -> None:
+def test_losses_within_the_merge_window_make_one_event(events: RecentEvents) -> None:
     for at in (0.0, 10.0, MERGE_WINDOW):
         events.add(at, ATTENTION, "a", "lost {count}", 1_000)
     events.add(MERGE_WINDOW, ATTENTION, "b", "lost {count}", 1)
@@ -96,12 +96,12 @@ def test_losses_soon_after_one_another_are_one_event(events: RecentEvents) -> No
     ]
 
 
-def test_a_text_from_elsewhere_is_no_format(events: RecentEvents) -> None:
+def test_event_text_is_not_used_as_a_format_string(events: RecentEvents) -> None:
     events.add(0.0, DOWN, "a", "is down: {count} {x} %s {")
     assert told(events) == [(DOWN, "a", "is down: {count} {x} %s {")]
 
 
-def test_only_the_newest_events_are_remembered(events: RecentEvents) -> None:
+def test_number_of_remembered_events_is_limited(events: RecentEvents) -> None:
     for number in range(MAX_EVENTS + 10):
         events.add(float(number), OK, "a", f"event {number}")
     assert len(events.list()) == MAX_EVENTS

@@ -1,4 +1,4 @@
-"""Rules about services, journals and clusters."""
+"""Health rules of services, journals and clusters."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ HEALTHY = 'info{service="backbone"} 1', "backbone_journals 3"
         ([], "other"),
     ],
 )
-def test_kind_of_a_service(lines: list[str], kind: str) -> None:
+def test_kind_of_a_service_is_derived_from_its_metrics(lines: list[str], kind: str) -> None:
     assert kind_of(seen(*lines).metrics) == kind
 
 
@@ -73,7 +73,9 @@ def test_kind_of_a_service(lines: list[str], kind: str) -> None:
         ([], None),
     ],
 )
-def test_durable_journals_count_and_an_older_backbone_tells_of_all(lines: list[str], journals: float | None) -> None:
+def test_durable_journals_are_counted_or_all_journals_for_an_older_backbone(
+    lines: list[str], journals: float | None
+) -> None:
     assert durable_journals(seen(*lines).metrics) == journals
 
 
@@ -85,25 +87,25 @@ def test_durable_journals_count_and_an_older_backbone_tells_of_all(lines: list[s
         (["backbone_journals 1"], "only one durable journal"),
     ],
 )
-def test_few_durable_journals_want_attention(lines: list[str], text: str) -> None:
+def test_too_few_durable_journals_need_attention(lines: list[str], text: str) -> None:
     found = judged(read('info{service="backbone"} 1', *lines))
     assert (found["journals"].level, found["journals"].text) == (ATTENTION, text)
 
 
-def test_a_service_that_is_fine_has_no_findings() -> None:
+def test_healthy_service_has_no_findings() -> None:
     assert judged(read(*HEALTHY)) == {}
 
 
-def test_a_service_that_does_not_answer_is_down_and_one_missed_scrape_wants_attention() -> None:
+def test_unresponsive_service_is_down_and_one_missed_scrape_needs_attention() -> None:
     assert judged(read(*HEALTHY, up=False, why="refused", missed=3))["down"] == HealthFinding(
         "one", DOWN, "down", "is down: refused"
     )
     assert judged(read(*HEALTHY, why="closed", missed=1))["scrape"].level == ATTENTION
-    # Nothing is known of one that was never asked.
+    # Nothing is known of a service that was never scraped.
     assert judged(read(up=False, at=0.0, heard_at=0.0)) == {}
 
 
-def test_drops_of_the_last_five_minutes_want_attention_and_older_ones_do_not() -> None:
+def test_only_drops_of_the_last_five_minutes_need_attention() -> None:
     trends = Trends()
     dropped = 'backbone_dropped_total{reason="token"} %d', 'backbone_dropped_total{reason="held_already"} %d'
 
@@ -112,7 +114,7 @@ def test_drops_of_the_last_five_minutes_want_attention_and_older_ones_do_not() -
         return read(*HEALTHY, *lines, trends=trends, now=START + second)
 
     assert judged(at(0, 1_000, 1_000)) == {}
-    # What is dropped in normal life is shown, and no finding.
+    # Normal drops are shown, but make no finding.
     one = at(10, 1_000, 1_005)
     assert (judged(one), one.recent["backbone_dropped_total"]) == ({}, {"held_already": 5})
     assert judged(at(15, 1_001, 1_005))["backbone_dropped_total"].text == "1 packet dropped in 5 min (token)"
@@ -123,14 +125,14 @@ def test_drops_of_the_last_five_minutes_want_attention_and_older_ones_do_not() -
     assert (judged(one), one.recent) == ({}, {})
 
 
-def test_a_reason_that_is_new_counts_from_its_first_time() -> None:
+def test_drops_of_a_new_reason_count_from_zero() -> None:
     trends = Trends()
     read(*HEALTHY, trends=trends)
     one = read(*HEALTHY, 'backbone_dropped_total{reason="token"} 9', trends=trends, now=START + 2)
     assert one.recent == {"backbone_dropped_total": {"token": 9}}
 
 
-def test_messages_lost_before_this_service_began_want_attention_for_an_hour() -> None:
+def test_losses_before_the_first_scrape_need_attention_for_an_hour() -> None:
     trends = Trends()
     lines = 'info{service="client"} 1', "client_connected 1", "client_lost_total 6609"
     assert judged(read(*lines, trends=trends))["lost"].text == "6,609 messages lost for good"
@@ -139,7 +141,7 @@ def test_messages_lost_before_this_service_began_want_attention_for_an_hour() ->
     assert judged(one) == {}
 
 
-def test_a_journal_that_is_a_million_behind_wants_attention() -> None:
+def test_journal_a_million_messages_behind_needs_attention() -> None:
     journal = read('info{service="journal"} 1', f'journal_next{{stream="{STREAM}"}} 1000001', "client_connected 1")
     newest = newest_sequences([backbone(2_000_000)], [])
     assert measure_lag(journal, newest) == (1_000_000, MAX_LAG)
@@ -147,20 +149,20 @@ def test_a_journal_that_is_a_million_behind_wants_attention() -> None:
     assert "behind" not in judged(journal, newest_sequences([backbone(1_000_000 + MAX_LAG)], []))
 
 
-def test_scrapes_at_different_moments_are_no_lag() -> None:
-    # At 500,000 a second two scrapes 2 s apart differ by a million.
+def test_time_between_two_scrapes_does_not_count_as_lag() -> None:
+    # At 500,000 messages a second, scrapes 2 s apart differ by a million.
     journal = read('info{service="journal"} 1', f'journal_next{{stream="{STREAM}"}} 9000001', "client_connected 1")
     assert "behind" not in judged(journal, newest_sequences([backbone(10_000_000, rate=500_000)], []))
 
 
-def test_a_client_is_compared_with_the_one_stream_that_there_is() -> None:
+def test_lag_of_a_client_is_measured_against_the_only_stream() -> None:
     client = read('info{service="client"} 1', "client_connected 1", "client_sequence 40")
     assert measure_lag(client, newest_sequences([backbone(100)], [])) == (60, MAX_LAG)
     assert measure_lag(client, {"fyrehose://a": (1, 0), "fyrehose://b": (1, 0)}) is None
     assert measure_lag(client, {}) is None
 
 
-def test_a_client_that_names_its_stream_is_compared_with_that_one() -> None:
+def test_lag_of_a_client_is_measured_against_its_named_stream() -> None:
     client = read('info{service="client",stream="fyrehose://b"} 1', "client_connected 1", "client_sequence 40")
     assert measure_lag(client, {"fyrehose://a": (100, 0), "fyrehose://b": (70, 0)}) == (30, MAX_LAG)
 
@@ -181,7 +183,7 @@ def stream(**more: Any) -> dict[str, Any]:
         ({"epochs": [stream()["epochs"][0] | {"missing": 5}]}, "missing", ATTENTION),
     ],
 )
-def test_a_journal_of_the_directory(more: dict[str, Any], what: str, level: str) -> None:
+def test_journal_of_the_directory_with_a_problem_has_a_finding(more: dict[str, Any], what: str, level: str) -> None:
     newest = newest_sequences([], [stream()])
     assert newest == {STREAM: (100, 0.0)}
     assert list(assess_stream(stream(), newest)) == []
@@ -204,7 +206,7 @@ def test_a_journal_of_the_directory(more: dict[str, Any], what: str, level: str)
         (['info{service="query"} 1', "query_problems 1"], "problems", ATTENTION),
     ],
 )
-def test_a_service_that_wants_attention(lines: list[str], what: str, level: str) -> None:
+def test_service_with_a_problem_has_a_finding(lines: list[str], what: str, level: str) -> None:
     found = judged(read(*lines))
     assert {name: one.level for name, one in found.items()} == {what: level}
 
@@ -220,13 +222,13 @@ def parcels(name: str, alive: int, members: int, quorum: int, leader: str = "a",
     return read(*lines, name=name, **more)
 
 
-def test_a_cluster_tells_how_many_more_nodes_may_fail() -> None:
+def test_cluster_reports_how_many_more_nodes_may_fail() -> None:
     (cluster,) = clusters([parcels("a", 5, 5, 3), parcels("b", 5, 5, 3)])
     assert (cluster.title, cluster.alive, cluster.may_fail, cluster.leaders) == ("parcels c", 5, 2, ("a",))
     assert list(assess_cluster(cluster)) == []
 
 
-def test_a_cluster_with_dead_members_wants_attention_and_is_down_without_a_quorum() -> None:
+def test_cluster_with_dead_members_needs_attention_and_is_down_without_a_quorum() -> None:
     (cluster,) = clusters([parcels("a", 3, 5, 3), parcels("b", 1, 5, 3)])
     assert [(one.level, one.text) for one in assess_cluster(cluster)] == [
         (ATTENTION, "3 of 5 members are alive; 0 more may fail")
@@ -235,7 +237,7 @@ def test_a_cluster_with_dead_members_wants_attention_and_is_down_without_a_quoru
     assert {one.kind: one.level for one in assess_cluster(cluster)} == {"quorum": DOWN, "leader": DOWN}
 
 
-def test_a_cluster_that_has_dropped_its_dead_nodes_wants_attention_until_it_has_some_to_spare() -> None:
+def test_cluster_that_removed_dead_nodes_needs_attention_until_more_nodes_may_fail() -> None:
     gone = parcels("c", 2, 3, 2, up=False, missed=3)
     (cluster,) = clusters([parcels("a", 2, 2, 2), parcels("b", 2, 2, 2), gone])
     assert [(one.level, one.text) for one in assess_cluster(cluster)] == [(ATTENTION, "no more node may fail")]
@@ -243,18 +245,18 @@ def test_a_cluster_that_has_dropped_its_dead_nodes_wants_attention_until_it_has_
     assert list(assess_cluster(cluster)) == []
 
 
-def test_nodes_that_name_different_leaders_want_attention() -> None:
+def test_nodes_with_different_leaders_need_attention() -> None:
     (cluster,) = clusters([parcels("a", 3, 3, 2), parcels("b", 3, 3, 2, leader="b")])
     assert [one.kind for one in assess_cluster(cluster)] == ["leaders"]
 
 
-def test_a_cluster_is_down_when_none_of_its_nodes_answers() -> None:
+def test_cluster_is_down_when_none_of_its_nodes_answers() -> None:
     (cluster,) = clusters([parcels("a", 3, 3, 2, up=False, missed=3)])
     assert [(one.kind, one.level) for one in assess_cluster(cluster)] == [("no-node", DOWN)]
 
 
 @pytest.mark.parametrize(("quorum", "may_fail"), [("hydra_quorum 2", 1), ("hydra_links 2", None)])
-def test_a_hydra_network_counts_its_nodes_and_an_older_one_tells_no_quorum(quorum: str, may_fail: int | None) -> None:
+def test_hydra_network_reports_its_nodes_and_an_older_one_no_quorum(quorum: str, may_fail: int | None) -> None:
     node = read('info{service="hydra",network="n"} 1', "hydra_nodes 3", quorum, 'hydra_leader{leader="a"} 1')
     (cluster,) = clusters([node])
     assert (cluster.title, cluster.members, cluster.may_fail) == ("hydra n", 3, may_fail)

@@ -1,4 +1,4 @@
-"""The state of everything and the history of the last hour, as the site tells them."""
+"""Overview and one-hour history of the query site."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def texts(told: Any) -> list[str]:
     return [event["text"] for event in told["events"]]
 
 
-def test_with_nothing_wrong_it_is_ok(bench: Bench) -> None:
+def test_overview_without_problems_is_ok(bench: Bench) -> None:
     bench.numbers(3)
     told = overview(bench)
     assert (told["state"], told["findings"], told["events"], told["clusters"]) == ("ok", [], [], [])
@@ -35,7 +35,7 @@ def test_with_nothing_wrong_it_is_ok(bench: Bench) -> None:
     assert 0 < told["disk"]["free"] <= told["disk"]["total"]
 
 
-def test_lost_messages_want_attention_and_are_an_event(bench: Bench) -> None:
+def test_lost_messages_need_attention_and_make_an_event(bench: Bench) -> None:
     bench.numbers(3)
     overview(bench)
     bench.clock.advance(2)
@@ -54,7 +54,7 @@ def test_lost_messages_want_attention_and_are_an_event(bench: Bench) -> None:
     assert texts(told)[0] == "is OK again"
 
 
-def test_a_journal_that_cannot_be_read_is_down_and_back(bench: Bench) -> None:
+def test_unreadable_journal_is_down_until_it_is_readable(bench: Bench) -> None:
     bench.numbers(1)
     (segment,) = (bench.path / "fyrehose-test").glob("*.log")
     bad = bench.path / "fyrehose-bad"
@@ -68,14 +68,14 @@ def test_a_journal_that_cannot_be_read_is_down_and_back(bench: Bench) -> None:
     assert (told["state"], texts(told)[0]) == ("ok", "is back")
 
 
-def test_a_disk_with_little_room_wants_attention(bench: Bench) -> None:
+def test_nearly_full_disk_needs_attention(bench: Bench) -> None:
     found = os.statvfs(bench.path)
     bench.make(QueryConfig(min_free_bytes=found.f_blocks * found.f_frsize + 1))
     told = overview(bench)
     assert [(one["subject"], one["level"]) for one in told["findings"]] == [("this service", "attention")]
 
 
-def test_history_is_that_of_the_service_however_late_a_client_asks(bench: Bench) -> None:
+def test_history_is_complete_for_a_client_that_asks_late(bench: Bench) -> None:
     for _ in range(30):
         bench.numbers(50)
         overview(bench)
@@ -84,12 +84,12 @@ def test_history_is_that_of_the_service_however_late_a_client_asks(bench: Bench)
     assert history["step"] == STEP
     (rates,) = history["series"].values()
     assert len(rates) == STEPS
-    # The last step has no sample yet, and the first one nothing to grow from.
+    # The last step has no sample yet, and the first one no predecessor.
     assert rates[-30:-1] == [5.0] * 29
     assert set(rates[:-31]) == {None}
 
 
-def test_the_service_looks_for_its_history_without_any_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_history_is_collected_without_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reactor, looks = MemoryReactorClock(), list[float]()
     service = QueryService(JournalDirectory(tmp_path, lambda stream, payloads: payloads), "tcp:8480", reactor=reactor)
     look = service.site.overview.collect

@@ -1,4 +1,4 @@
-"""Bounded history of figures that grow."""
+"""Bounded history of counters and gauges."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def grown(seconds: int, rate: float, *, every: int = 2, counter: bool = True) ->
     return trend
 
 
-def test_the_rate_of_the_moment_is_that_of_the_last_seconds() -> None:
+def test_current_rate_covers_the_last_seconds() -> None:
     trend = grown(60, 5.0)
     for second in range(62, 80, 2):
         trend.add(START + second, 1_300 + 100 * (second - 60))
     assert trend.rate(START + 78) == 100.0
 
 
-def test_there_is_no_rate_without_two_samples_or_when_the_last_one_is_old() -> None:
+def test_rate_requires_two_recent_samples() -> None:
     trend = Trend(counter=True)
     trend.add(START, 7)
     assert trend.rate(START) is None
@@ -35,7 +35,7 @@ def test_there_is_no_rate_without_two_samples_or_when_the_last_one_is_old() -> N
     assert trend.rate(START + 2 + 2 * STEP + 1) is None
 
 
-def test_history_has_an_hour_whatever_came_before() -> None:
+def test_history_is_limited_to_one_hour() -> None:
     trend = grown(3 * STEP * STEPS, 5.0)
     found = trend.history(START + 3 * STEP * STEPS)
     assert len(found) == STEPS
@@ -43,14 +43,14 @@ def test_history_has_an_hour_whatever_came_before() -> None:
     assert len(trend._times) == len(trend._totals) == STEPS + 1
 
 
-def test_history_of_a_short_time_is_at_its_end() -> None:
+def test_short_history_is_aligned_at_its_end() -> None:
     trend = grown(30, 5.0)
     found = trend.history(START + 30)
     assert found[-3:] == [5.0] * 3
     assert set(found[:-4]) == {None}
 
 
-def test_history_says_nothing_of_a_time_without_samples() -> None:
+def test_history_is_unknown_while_samples_are_missing() -> None:
     trend = grown(60, 5.0)
     trend.add(START + 600, 90_000)
     trend.add(START + 610, 90_050)
@@ -60,14 +60,14 @@ def test_history_says_nothing_of_a_time_without_samples() -> None:
 
 
 @pytest.mark.parametrize(("counter", "expected"), [(True, 40.0), (False, 0.0)])
-def test_a_counter_that_begins_anew_has_grown_by_what_it_says(counter: bool, expected: float) -> None:
+def test_reset_counter_has_grown_by_its_new_value(counter: bool, expected: float) -> None:
     trend = Trend(counter=counter)
     trend.add(START, 1_000)
     trend.add(START + 10, 40)
     assert trend.increase(START + 10, 300) == expected
 
 
-def test_increase_counts_the_last_minutes_only() -> None:
+def test_increase_counts_only_the_given_period() -> None:
     trend = Trend(counter=True)
     trend.add(START, 0)
     trend.add(START + 10, 500)
@@ -76,7 +76,7 @@ def test_increase_counts_the_last_minutes_only() -> None:
         assert trend.increase(START + second, 300) == (500 if second < 310 else 0)
 
 
-def test_a_figure_from_before_the_history_may_be_of_the_last_hour_until_the_history_is_an_hour() -> None:
+def test_increase_before_the_first_sample_is_uncertain_for_an_hour() -> None:
     trend = Trend(counter=True)
     trend.add(START, 6_609)
     assert trend.uncertain_increase(START + 60) == 6_609
@@ -87,14 +87,14 @@ def test_a_figure_from_before_the_history_may_be_of_the_last_hour_until_the_hist
     assert trend.uncertain_increase(START + 2 * STEP * STEPS) == 0
 
 
-def test_a_sample_that_is_not_newer_is_ignored() -> None:
+def test_sample_that_is_not_newer_is_ignored() -> None:
     trend = grown(10, 5.0)
     trend.add(START + 10, 99_999)
     trend.add(START + 4, 99_999)
     assert trend.total == 50
 
 
-def test_after_the_clock_was_set_back_history_begins_anew() -> None:
+def test_history_starts_over_after_the_clock_was_set_back() -> None:
     trend = grown(60, 5.0)
     for second in range(-3_600, -3_570, 2):
         trend.add(START + second, 2_000 + 7.0 * second)
@@ -103,7 +103,7 @@ def test_after_the_clock_was_set_back_history_begins_anew() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 10**6)), max_size=60), st.booleans())
-def test_no_sequence_of_samples_makes_it_fail_or_shrink(samples: list[tuple[float, int]], counter: bool) -> None:
+def test_arbitrary_samples_never_decrease_the_total(samples: list[tuple[float, int]], counter: bool) -> None:
     trend, now = Trend(counter=counter), START
     for pause, value in samples:
         now += pause
@@ -115,7 +115,7 @@ def test_no_sequence_of_samples_makes_it_fail_or_shrink(samples: list[tuple[floa
         assert 0 <= trend.increase(now, 300) <= trend.total
 
 
-def test_there_are_only_so_many_and_those_without_interest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_trends_is_limited_and_unused_ones_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_TRENDS", 2)
     trends = Trends()
     assert trends.add("a", START, START, 1, counter=True)

@@ -1,4 +1,4 @@
-"""Filters: what they may do, and that none of them takes long."""
+"""Record filters: allowed syntax and bounded cost."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def item(document: Any) -> RecordView:
         ("avg(a) > `1`", {"a": []}, False),
     ],
 )
-def test_what_is_wanted(text: str, document: Any, wanted: bool) -> None:
+def test_filter_matches_documents_for_which_it_is_true(text: str, document: Any, wanted: bool) -> None:
     assert Expression(text).matches(item(document)) is wanted
 
 
-def test_what_is_no_json_is_never_wanted() -> None:
+def test_filter_does_not_match_payloads_that_are_not_json() -> None:
     assert not Expression("!a").matches(RecordView(b"", 0, 1, 1, 0, b"no json"))
 
 
-def test_what_does_not_fit_is_counted() -> None:
+def test_evaluation_errors_of_a_filter_are_counted() -> None:
     expression = Expression("length(a) > `1`")
     assert [expression.matches(item(document)) for document in ({"a": 1}, {"a": [1, 2]}, {})] == [False, True, False]
     assert expression.failed == 2
@@ -85,13 +85,13 @@ def nested(text: str, times: int) -> str:
         " || ".join("a" * 70),
     ],
 )
-def test_what_may_not_be(text: str) -> None:
+def test_forbidden_filter_is_refused(text: str) -> None:
     with pytest.raises(InvalidExpression):
         Expression(text)
 
 
-def test_all_parts_are_known() -> None:
-    # What a newer version of the language brings has to be looked at before it is let in.
+def test_every_node_type_of_jmespath_is_known() -> None:
+    # New node types of the language have to be reviewed before they are allowed.
     expressions = ("a", "a.b", "a[0]", "a[1:2]", "a[]", "*", "a[*]", "a[?b]", "!a", "a&&b", "a||b", "a|b", "@", "`1`")
     found: set[str] = set()
     waiting = [jmespath.compile(text).parsed for text in (*expressions, "a==b", "abs(a)")]
@@ -102,7 +102,7 @@ def test_all_parts_are_known() -> None:
     assert found == PARTS
 
 
-def test_functions_are_of_the_language() -> None:
+def test_allowed_filter_functions_exist_in_jmespath() -> None:
     assert set(jmespath.functions.Functions.FUNCTION_TABLE) >= FUNCTIONS
 
 
@@ -116,8 +116,8 @@ steps = st.sampled_from(
 )
 
 
-@given(documents, st.lists(steps, min_size=1, max_size=5))  # With six it may be more than an expression may have.
-def test_nothing_becomes_larger_than_the_record(document: Any, path: list[str]) -> None:
+@given(documents, st.lists(steps, min_size=1, max_size=5))  # Six parts may exceed the limit of an expression.
+def test_filter_result_is_never_larger_than_the_record(document: Any, path: list[str]) -> None:
     text = " | ".join(path)
     expression = Expression(text)
     expression.matches(item(document))
@@ -128,14 +128,14 @@ def test_nothing_becomes_larger_than_the_record(document: Any, path: list[str]) 
     assert len(json.dumps(found)) <= len(json.dumps(document)) + 4
 
 
-def test_the_most_that_one_can_ask() -> None:
+def test_longest_allowed_filter_is_evaluated() -> None:
     document = {"a": [list(range(100))] * 10}
     for step, count in product(("*", "[]", "[*]"), (1, 4)):
         Expression(" | ".join(["a", *[step] * count])).matches(item(document))
     assert MAX_PARTS == 32
 
 
-def test_what_is_too_long_is_not_looked_at() -> None:
+def test_oversize_document_does_not_match() -> None:
     expression = Expression("a")
     assert expression.matches(RecordView(b"", 0, 1, 1, 0, b'{"a": "%s"}' % (b"x" * (MAX_DOCUMENT - 9))))
     assert not expression.matches(RecordView(b"", 0, 1, 1, 0, b'{"a": "%s"}' % (b"x" * (MAX_DOCUMENT - 8))))
@@ -143,11 +143,11 @@ def test_what_is_too_long_is_not_looked_at() -> None:
 
 
 @given(st.from_regex(SIMPLE_FILTER))
-def test_all_filters_that_the_description_names_are_taken(text: str) -> None:
+def test_every_filter_described_by_openapi_is_accepted(text: str) -> None:
     Expression(text, len(text))
 
 
-def test_short_texts_are_filters_exactly_if_the_description_names_them() -> None:
+def test_short_text_is_a_filter_exactly_if_openapi_describes_it() -> None:
     described = re.compile(SIMPLE_FILTER)
     taken = set()
     texts = [

@@ -1,4 +1,4 @@
-"""The journals that a query service reads."""
+"""Journals read by the query service."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def spoil(root: Path, what: bytes) -> None:
     file.write_bytes(data)
 
 
-def test_damage_at_the_end_counts_once_when_it_was_there_and_when_it_came(tmp_path: Path) -> None:
+def test_damage_at_the_end_of_a_journal_is_counted_once(tmp_path: Path) -> None:
     with closing(open_journal(tmp_path, STREAM)) as journal:
         append(journal, range(1, 11))
         append(journal, range(11, 21))

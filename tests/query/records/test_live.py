@@ -1,4 +1,4 @@
-"""Streams that go on."""
+"""Live record streams."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_stream_begins_with_the_next_record_by_default(bench: Bench, records: st
     assert (client.told, client.id) == ([4, 5], "5")
 
 
-def test_stream_begins_at_from(bench: Bench, records: str) -> None:
+def test_stream_begins_at_the_from_parameter(bench: Bench, records: str) -> None:
     bench.numbers(2_000)
     client = bench.follow(f"{records}?from=5")
     bench.put(b"a")
@@ -41,7 +41,7 @@ def test_stream_begins_with_the_newest_records(bench: Bench, records: str) -> No
     assert bench.follow(f"{records}?last=1000").told == [*range(1, 21), 26, 27, 28]
 
 
-def test_stream_begins_at_since(bench: Bench, records: str) -> None:
+def test_stream_begins_at_the_since_parameter(bench: Bench, records: str) -> None:
     bench.put(b"x", first=1, at=1_700_000_001)
     bench.put(b"x", first=3, at=1_700_000_003)
     bench.put(b"x", first=2, at=1_700_000_009)
@@ -108,7 +108,7 @@ def test_stream_waits_for_the_first_number_of_an_empty_journal(bench: Bench, rec
     assert client.told == [1, 2]
 
 
-def test_a_sign_of_life_is_a_comment_unless_a_filter_has_passed_something_over(bench: Bench, records: str) -> None:
+def test_heartbeat_is_a_comment_unless_a_filter_has_skipped_records(bench: Bench, records: str) -> None:
     bench.numbers(3)
     keepalive = QueryConfig().keepalive + 0.5
     clients = [bench.follow(f"{records}?from=1"), bench.follow(f"{records}?from=1&where=none")]
@@ -128,7 +128,7 @@ def test_a_sign_of_life_is_a_comment_unless_a_filter_has_passed_something_over(b
 
 @pytest.mark.extended
 @pytest.mark.parametrize("path", ["/streams/fyrehose-test/records?from=2&where=n", "/overview"])
-def test_every_event_that_httpx_sse_makes_of_a_stream_has_json(bench: Bench, path: str) -> None:
+def test_every_event_parsed_by_httpx_sse_has_json_data(bench: Bench, path: str) -> None:
     httpx, httpx_sse = pytest.importorskip("httpx"), pytest.importorskip("httpx_sse")
     bench.numbers(3)
     client = bench.follow(path)
@@ -144,7 +144,7 @@ def test_every_event_that_httpx_sse_makes_of_a_stream_has_json(bench: Bench, pat
         assert [data for name, data in events if name == "position"] == [{"position": "1"}, {"position": "4"}]
 
 
-def test_stream_of_an_empty_journal(bench: Bench, records: str) -> None:
+def test_stream_of_an_empty_journal_delivers_its_first_records(bench: Bench, records: str) -> None:
     bench.journal().begin(0, 5)
     bench.journal().commit()
     bench.site.sources.refresh()
@@ -184,7 +184,7 @@ def test_stream_continues_in_the_next_epoch(bench: Bench) -> None:
     bench.numbers(2, epoch=4, **stream)
     bench.advance()
     assert client.told == [1, 2, 1, 2]
-    # Of the hole, and of what is behind it, there is no more to come in order.
+    # Neither the gap nor anything after it can arrive in order any more.
     assert client.skipped == [(3, 5)]
     assert client.id == "4:2"
     again = bench.follow("/streams/hydra-net/records", last_event_id="3:2")
@@ -198,7 +198,7 @@ def test_filter_skips_other_records(bench: Bench, records: str) -> None:
     bench.numbers(3)
     bench.advance()
     assert client.told == [9, 10]
-    # Whoever comes back need not look at those again.
+    # A reconnecting client does not scan those records again.
     bench.advance(16)
     assert client.id == "13"
 
@@ -272,7 +272,7 @@ def test_streams_take_turns(bench: Bench, records: str) -> None:
     assert most <= 256
 
 
-def test_stream_limits(bench: Bench, records: str) -> None:
+def test_number_of_streams_is_limited_in_total_and_per_client(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(max_streams=3, streams_per_client=2))
     bench.numbers(1)
     clients = [bench.follow(records) for _ in range(2)]
@@ -330,7 +330,7 @@ def test_internal_error_ends_only_one_stream(bench: Bench, records: str, monkeyp
     assert bench.site.live_streams.ended == {"failed": 1}
 
 
-def test_burst_larger_than_the_tail_cache(bench: Bench, records: str) -> None:
+def test_burst_larger_than_the_tail_cache_is_delivered_completely(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(tail_records=10))
     bench.numbers(1)
     client = bench.follow(records)
@@ -357,12 +357,12 @@ def test_stream_runs_beside_range_requests(bench: Bench, records: str) -> None:
     bench.numbers(1)
     client = bench.follow(records)
     bench.numbers(1)
-    assert bench.ask(records).numbers == [1, 2]  # This looked at the journal, too.
+    assert bench.ask(records).numbers == [1, 2]  # The range request refreshes the journal, too.
     bench.advance()
     assert client.told == [2]
 
 
-def test_overview_stream(bench: Bench) -> None:
+def test_overview_stream_reports_changes(bench: Bench) -> None:
     bench.numbers(3)
     client = bench.follow("/overview")
     (told,) = (json.loads(frame.data) for frame in client.frames() if frame.event == "message")
@@ -376,13 +376,13 @@ def test_overview_stream(bench: Bench) -> None:
     bench.site.overviews.send_all()
     before = len(client.frames())
     client.wire.producer.resumeProducing()
-    assert len(client.frames()) == before + 1  # Only the newest is of interest.
+    assert len(client.frames()) == before + 1  # Only the newest overview is sent.
     client.hang_up()
     assert bench.site.overviews.ended == {"gone": 1}
     assert bench.site.clients._streams == {}
 
 
-def test_a_browser_that_comes_back_after_an_epoch_began(bench: Bench) -> None:
+def test_client_that_reconnects_after_a_new_epoch_resumes_exactly(bench: Bench) -> None:
     stream = {"stream": "hydra://net"}
     bench.numbers(3, epoch=0, **stream)
     path = "/streams/hydra-net/records?from=1"
@@ -393,7 +393,7 @@ def test_a_browser_that_comes_back_after_an_epoch_began(bench: Bench) -> None:
     assert (again.response().code, again.told) == (200, [1, 2])
 
 
-def test_a_client_that_followed_a_journal_which_is_ahead_comes_back_later(bench: Bench, records: str) -> None:
+def test_client_ahead_of_the_journal_is_refused_until_the_journal_caught_up(bench: Bench, records: str) -> None:
     bench.numbers(5)
     assert bench.follow(records, last_event_id="7").response().json["next"] == "6"
     bench.numbers(4)

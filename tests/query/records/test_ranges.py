@@ -1,4 +1,4 @@
-"""Ranges of records."""
+"""Ranges of records over HTTP."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_range_returns_all_records(bench: Bench, records: str) -> None:
     assert answer.code == 200
     assert [record["sequence"] for record in answer.json] == [1, 2, 3, 4, 5, 6]
     assert {record["stream"] for record in answer.json} == {"fyrehose://test"}
-    assert b'"json":{"a": 1.10}}' in answer.body  # As it was written.
+    assert b'"json":{"a": 1.10}}' in answer.body  # The payload is returned verbatim.
     assert answer.json[1]["text"] == "text"
     assert b64decode(answer.json[2]["data"]) == b"\xff\x00"
     assert answer.json[3]["json"] is None
@@ -29,7 +29,7 @@ def test_range_returns_all_records(bench: Bench, records: str) -> None:
     assert answer.next is None
 
 
-def test_base64_on_request(bench: Bench, records: str) -> None:
+def test_base64_encoding_is_used_on_request(bench: Bench, records: str) -> None:
     bench.put(b'{"a": 1}', b"text")
     assert [b64decode(record["data"]) for record in bench.ask(f"{records}?encoding=base64").json] == [
         b'{"a": 1}',
@@ -43,7 +43,7 @@ def test_line_ends_in_json_do_not_end_lines(bench: Bench, records: str) -> None:
     assert json.loads(line)["json"] == {"a": 1}
 
 
-def test_range_between_two_numbers(bench: Bench, records: str) -> None:
+def test_range_between_two_numbers_is_inclusive(bench: Bench, records: str) -> None:
     bench.numbers(9)
     assert bench.ask(f"{records}?from=3&to=5").numbers == [3, 4, 5]
     assert bench.ask(f"{records}?from=0:8").numbers == [8, 9]
@@ -125,7 +125,7 @@ def test_long_lost_ranges_are_skipped(bench: Bench, records: str) -> None:
     assert bench.ask(f"{records}?last=1&where=n%3C%602%60&to={10**13}").numbers == [1]
 
 
-def test_last_up_to_a_number(bench: Bench, records: str) -> None:
+def test_last_with_a_limit_returns_the_newest_records_before_it(bench: Bench, records: str) -> None:
     bench.numbers(20)
     assert bench.ask(f"{records}?last=3&to=15").numbers == [13, 14, 15]
     assert bench.ask(f"{records}?last=3&to=2").numbers == [1, 2]
@@ -135,7 +135,7 @@ def test_last_up_to_a_number(bench: Bench, records: str) -> None:
     assert back.previous == f"{records}?last=3&to=0:17&where=n&encoding=base64"
 
 
-def test_last_across_epochs(bench: Bench) -> None:
+def test_last_returns_records_across_epochs(bench: Bench) -> None:
     for epoch in (2, 3, 5):
         bench.numbers(4, epoch=epoch, stream="hydra://net")
     answer = bench.ask("/streams/hydra-net/records?last=6")
@@ -145,7 +145,7 @@ def test_last_across_epochs(bench: Bench) -> None:
     ]
 
 
-def test_range_across_epochs(bench: Bench) -> None:
+def test_range_returns_records_across_epochs(bench: Bench) -> None:
     for epoch in (2, 3):
         bench.numbers(4, epoch=epoch, stream="hydra://net")
     path: Any = "/streams/hydra-net/records?from=2:3&to=3:2&limit=1"
@@ -176,7 +176,7 @@ def test_range_removed_by_retention_is_gone(bench: Bench, records: str) -> None:
 
 
 class TestTimes:
-    def test_range_between_two_times(self, bench: Bench, records: str) -> None:
+    def test_range_between_two_times_is_inclusive(self, bench: Bench, records: str) -> None:
         for number in range(10):
             bench.put(b"x", at=1_700_000_000 + number)
         assert bench.ask(f"{records}?since=1700000003&until=1700000006").numbers == [4, 5, 6]
@@ -290,7 +290,7 @@ def test_unknown_stream_is_not_found(bench: Bench) -> None:
         assert (answer.code, answer.json["error"]) == (404, "no-stream"), path
 
 
-def test_stream_names_with_percent_signs(bench: Bench) -> None:
+def test_stream_name_with_percent_signs_is_found(bench: Bench) -> None:
     bench.numbers(2, stream="fyrehose://a/b c")
     (told,) = bench.ask("/streams").json
     assert told["name"] == "fyrehose-a%2Fb%20c"
@@ -298,7 +298,7 @@ def test_stream_names_with_percent_signs(bench: Bench) -> None:
         assert bench.ask(path).numbers == [1, 2]
 
 
-def test_description_of_a_stream(bench: Bench) -> None:
+def test_description_of_a_stream_lists_epochs_and_losses(bench: Bench) -> None:
     bench.numbers(3)
     bench.journal().lose(0, 4, 5)
     bench.numbers(2, first=6)
@@ -360,7 +360,7 @@ def test_number_of_waiting_scans_is_limited(bench: Bench, records: str) -> None:
     assert [client.response().numbers for client in clients[:2]] == [[5_000]] * 2
 
 
-def test_damage_is_left_out_and_counted(bench: Bench, records: str) -> None:
+def test_damaged_records_are_omitted_and_counted(bench: Bench, records: str) -> None:
     for _ in range(3):
         bench.put(b"x" * 100)
     (path,) = bench.path.glob("*/*.log")
@@ -409,7 +409,7 @@ def test_large_records_do_not_delay_others(bench: Bench, records: str) -> None:
     assert slow.response().json == []
 
 
-def test_the_newest_of_large_records_are_bounded(bench: Bench, records: str) -> None:
+def test_last_page_of_large_records_is_bounded_in_bytes(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(page_bytes=100_000))
     bench.put(*[b"x" * 30_000] * 20)
     answer = bench.ask(f"{records}?last=1000")
@@ -417,7 +417,7 @@ def test_the_newest_of_large_records_are_bounded(bench: Bench, records: str) -> 
     assert bench.ask(answer.previous).numbers == [13, 14, 15, 16]
 
 
-def test_scans_are_limited_for_each_client(bench: Bench, records: str) -> None:
+def test_concurrent_scans_are_limited_per_client(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(max_reads=3, reads_per_client=2))
     bench.numbers(20_000)
     greedy = [bench.client() for _ in range(5)]
@@ -437,7 +437,7 @@ def test_scans_are_limited_for_each_client(bench: Bench, records: str) -> None:
     assert (len(bench.site.scans), bench.site.scans.waiting) == (0, 0)
 
 
-def test_a_filter_does_not_keep_the_newest_records_of_its_own_address_waiting(bench: Bench, records: str) -> None:
+def test_request_for_the_newest_records_is_not_delayed_by_scans_of_its_client(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(max_reads=2, reads_per_client=2))
     bench.numbers(20_000)
     filters = [bench.client() for _ in range(4)]
@@ -469,7 +469,7 @@ def test_small_blocks_are_read_together(bench: Bench, records: str, query: str) 
     "narrowed",
     ["from=4", "from=4&to=9", "from=12", "since=1700000004", "until=1700000009", "since=1700000003&until=1700000008"],
 )
-def test_the_newest_of_what_is_wanted_page_by_page(bench: Bench, records: str, last: int, narrowed: str) -> None:
+def test_last_with_other_parameters_is_paged(bench: Bench, records: str, last: int, narrowed: str) -> None:
     for number in range(1, 13):
         bench.put(b'{"n": %d}' % number, first=number, at=1_700_000_000 + number)
     wanted = bench.ask(f"{records}?{narrowed}").numbers
@@ -483,7 +483,7 @@ def test_the_newest_of_what_is_wanted_page_by_page(bench: Bench, records: str, l
     assert found == wanted
 
 
-def test_a_stream_begins_with_the_newest_from_a_number_on(bench: Bench, records: str) -> None:
+def test_stream_with_last_and_from_begins_at_the_later_one(bench: Bench, records: str) -> None:
     bench.numbers(12)
     assert bench.follow(f"{records}?from=10&last=5").told == [10, 11, 12]
     assert bench.follow(f"{records}?from=3&last=5").told == [8, 9, 10, 11, 12]
@@ -509,7 +509,7 @@ def test_blocks_of_any_size_are_read_once_and_in_order(bench: Bench, records: st
     assert found == [(number, number) for number in held]
 
 
-def test_scans_end_with_the_service(bench: Bench, records: str) -> None:
+def test_scans_end_when_the_service_stops(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(reads_per_client=1))
     bench.numbers(20_000)
     clients = [bench.client() for _ in range(3)]

@@ -1,4 +1,4 @@
-"""Sharing of the processor between clients."""
+"""Fair scheduling of clients on one thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fyrehose_twisted.query.records.turns import SLICE_STEPS, TURN_STEPS, FairSc
 
 
 class Work:
-    """Clients whose steps take the time that a test says, and the order in which they were taken."""
+    """Tasks of several clients with steps of given durations, and the order of their steps."""
 
     def __init__(self) -> None:
         self.reactor = Clock()
@@ -31,7 +31,7 @@ class Work:
         self.turns.start(client, work(), lambda failure: self.ended.append(name or client))
 
     def turn(self) -> None:
-        """Let the reactor make one call."""
+        """Run one call of the reactor."""
         (call,) = self.reactor.calls
         self.reactor.calls.remove(call)
         call.called = 1
@@ -43,7 +43,7 @@ def work() -> Work:
     return Work()
 
 
-def test_a_client_with_many_tasks_has_no_more_time_than_one_with_one(work: Work) -> None:
+def test_client_with_many_tasks_gets_no_larger_share_than_one_with_a_single_task(work: Work) -> None:
     for number in range(8):
         work.start("greedy", 0.001, 1_000, f"greedy {number}")
     work.start("modest", 0.001, 100)
@@ -54,7 +54,7 @@ def test_a_client_with_many_tasks_has_no_more_time_than_one_with_one(work: Work)
     assert {name for name in work.taken if name != "modest"} == {f"greedy {number}" for number in range(8)}
 
 
-def test_time_counts_and_not_steps(work: Work) -> None:
+def test_shares_are_measured_in_time_and_not_in_steps(work: Work) -> None:
     work.start("slow", 0.010, 100)
     work.start("quick", 0.0001, 1_000)
     while not work.ended:
@@ -82,7 +82,7 @@ def test_reactor_gets_its_turn_when_the_clock_stands_still(work: Work) -> None:
     assert TURN_STEPS <= len(work.taken) < TURN_STEPS + SLICE_STEPS
 
 
-def test_a_short_task_of_a_client_does_not_wait_for_its_long_ones(work: Work) -> None:
+def test_short_task_does_not_wait_for_long_ones_of_its_client(work: Work) -> None:
     for number in range(8):
         work.start("one", 0.001, 1_000, f"long {number}")
     work.start("one", 0.001, 3, "short")

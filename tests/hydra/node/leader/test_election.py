@@ -23,7 +23,7 @@ from fyrehose_twisted.hydra.wire.messages import (
 
 
 def nominated(cohort: Cohort) -> int:
-    """Let the leader fall silent until the node nominates itself; return the term."""
+    """Stop the leader's PINGs until the node nominates itself; return the term."""
     for _ in range(20):
         cohort.wait(2.0)
         found = [one for one in cohort.end.received if isinstance(one, Nominate)]
@@ -34,13 +34,10 @@ def nominated(cohort: Cohort) -> int:
 
 
 def free(cohort: Cohort) -> None:
-    """Let the promise to 7 end, without an election."""
+    """Let the promise to node 7 expire without an election."""
     cohort.node._components.election.next_nomination = cohort.net.now + 25.0
     cohort.wait(15.1)
     cohort.end.take()
-
-
-# Promises
 
 
 def test_node_is_bound_for_15_seconds_after_its_pong(cohort: Cohort, net: Net) -> None:
@@ -83,7 +80,7 @@ def test_own_drop_of_the_leader_ends_the_promise(cohort: Cohort, net: Net) -> No
     cohort.end.send(Drop(7, "left"))
     assert cohort.host.durable.promised == 0
     assert cohort.node.leader is None
-    # Over that link nothing comes any more: it led to 7.
+    # Nothing arrives on that link any more: it led to 7.
     assert cohort.end.hung_up
 
 
@@ -146,7 +143,7 @@ def test_old_pong_of_the_old_leader_does_not_end_the_promise(cohort: Cohort) -> 
 def test_node_without_stored_promises_helps_no_node_for_the_promise_time(
     make_cohort: Callable[..., Any], net: Net
 ) -> None:
-    # It does not even knock before.
+    # The node does not even knock before.
     began = net.now
     cohort = make_cohort(remembers=False)
     assert net.now >= began + 15.0
@@ -171,9 +168,6 @@ def test_pong_to_a_network_without_a_quorum_makes_no_promise(make_cohort: Callab
     cohort.wait(1.0)
     cohort.ping()
     assert cohort.host.durable.until > before.until
-
-
-# When nodes are reached again
 
 
 def test_node_nominates_itself_soon_after_a_silent_link_recovers(cohort: Cohort, net: Net) -> None:
@@ -208,9 +202,6 @@ def test_nominations_keep_a_minimum_interval(cohort: Cohort, net: Net) -> None:
         times += [net.now for _ in cohort.end.take(Nominate)]
     assert len(times) > 2
     assert all(after - before > 1.5 for before, after in pairwise(times))
-
-
-# Pledges and votes
 
 
 def test_node_pledges_once_per_term(cohort: Cohort) -> None:
@@ -285,9 +276,6 @@ def test_promise_is_durable_before_the_pong_is_sent(cohort: Cohort) -> None:
     ]
     assert drained.persist is not None
     assert drained.persist.until == pytest.approx(cohort.net.now + 15.0, abs=0.01)
-
-
-# Its own candidacy
 
 
 def test_node_nominates_itself_only_after_15_seconds_of_silence(cohort: Cohort, net: Net) -> None:
@@ -386,9 +374,6 @@ def test_election_messages_are_relayed_once(cohort: Cohort, net: Net) -> None:
         cohort.end.send(message)
         assert cohort.end.take(type(message)) == [message]
         assert other.take(type(message)) == []
-
-
-# Who has no say
 
 
 @pytest.mark.parametrize(

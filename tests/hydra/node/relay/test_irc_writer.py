@@ -40,7 +40,7 @@ def taken(speaking: IrcWriter, standing: NodeContext, now: float, until: float =
 
 
 def told(speaking: IrcWriter, standing: NodeContext, now: float) -> list[Any]:
-    """Return the numbers of the lines that are handed over, and the questions."""
+    """Return the numbers of the written lines, and the PINGs."""
     speaking.send_due(now, UNTIL)
     events = standing.output.drain().events
     return [event.number if isinstance(event, ToIrc) else event for event in events]
@@ -114,7 +114,7 @@ def test_no_line_is_sent_while_a_ping_is_overdue() -> None:
     for number in range(3, 8):
         speaking.enqueue(send(7, number), 2.0)
     speaking.answered(1, 2.1)
-    # It holds back what comes, so it gets less.
+    # The server replies slowly, so fewer lines are sent.
     assert told(speaking, standing, 2.1) == [2, 3, AskIrc(3)]
     speaking.answered(3, 2.2)
     assert told(speaking, standing, 2.2) == [4, 5, 6, AskIrc(6)]
@@ -348,9 +348,6 @@ def test_new_lease_waits_for_the_old_connection_to_close() -> None:
     assert not [event for event in standing.output.drain().events if isinstance(event, OpenIrc)]
     speaking.closed("closed", 2.0)
     assert [event for event in standing.output.drain().events if isinstance(event, OpenIrc)]
-
-
-# Within a node
 
 
 def test_leader_resigns_after_three_failed_connects(net: Net) -> None:

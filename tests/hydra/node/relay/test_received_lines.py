@@ -142,7 +142,7 @@ def test_leader_accepts_no_lines_from_other_nodes(leader: Leader) -> None:
 
 
 def test_node_that_joins_later_receives_later_lines(leader: Leader) -> None:
-    # There is room for three, so 8 has to go first.
+    # The buffer has room for three lines, so 8 is dropped first.
     leader.silence(8)
     assert leader.net.run(30.0, lambda: 8 not in leader.node._context.registry)
     leader.host.call("irc_received", [LINE])

@@ -1,4 +1,4 @@
-"""Streams over UDP without sockets: a network in memory that loses, repeats and reorders, in virtual time."""
+"""Streams over UDP on a simulated network that loses, repeats and reorders, in virtual time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SECRET = b"a secret of more than 16 bytes"
 
 
 class Host:
-    """A station, and what came of its sessions."""
+    """A host and the state of its sessions."""
 
     def __init__(self, address: Address, station: SessionDemux) -> None:
         self.address = address
@@ -50,7 +50,7 @@ class Host:
 
     @property
     def opened(self) -> list[UdpSession]:
-        """Sessions that are open and were dialled by others."""
+        """Return open sessions that were dialled by other hosts."""
         return [session for session in self.station.sessions.values() if session.opened and not session.dialled]
 
 
@@ -99,7 +99,7 @@ class Channel:
                 )
 
     def run(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         end = self.now + seconds
         for host in self.hosts.values():
             self.drain(host)
@@ -137,7 +137,7 @@ class Channel:
 
 
 def pair(channel: Channel, **more: Any) -> tuple[Host, UdpSession, Host, UdpSession]:
-    """Two hosts, and both ends of a session between them."""
+    """Return two hosts and both ends of a session between them."""
     here, there = channel.host(HERE, **more), channel.host(THERE, **more)
     session = here.station.dial(THERE, channel.now)
     channel.run(0.5 if not channel.loss else 9.0)
@@ -172,7 +172,7 @@ def test_data_arrives_once_and_in_order_or_the_session_ends(
                     channel.write(host, one, data)
         channel.run(channel.rng.choice((0.0, 0.001, 0.1, 1.0)))
     channel.run(400)
-    if session in here.ended:  # Bad luck: nothing got through for 10 s, or one part was lost for 30 s.
+    if session in here.ended:  # All datagrams were lost for 10 s, or one segment for 30 s.
         assert here.ended[session] in (CloseReason.SILENT, CloseReason.RESET)
         assert loss > 0.15
     accepted = [one for one in there.got if one.remote == session.local and one.opened]
@@ -205,7 +205,7 @@ def test_close_delivers_all_written_data(seed: int) -> None:
     channel.run(100)
     if there.ended[other] is CloseReason.CLOSED:
         assert there.got[other] == lines(5_000)
-    else:  # Its side gave up, and said so.
+    else:  # The other end gave up and reported it.
         assert lines(5_000).startswith(there.got[other])
     assert not here.station.sessions
     assert not there.station.sessions
@@ -419,7 +419,7 @@ def test_modified_datagrams_are_dropped_and_counted(seed: int) -> None:
         channel.write(there, other, lines(50, 50 * number))
         channel.run(0.5)
     assert there.got[other] == here.got[session] == lines(1_000)
-    # A changed kind or id may make it unknown, or none of the protocol.
+    # A changed kind or id may make a datagram one of an unknown session, or foreign.
     counted = here.station.counters + there.station.counters
     found = counted["unproved"] + counted["malformed"] + counted["unknown"] + counted["late"]
     assert found >= changed
@@ -472,18 +472,18 @@ def test_replayed_datagrams_have_no_effect(secret: bytes | None) -> None:
             channel.drain(channel.hosts[target])
 
     replay()
-    channel.run(OPEN_TIMEOUT + 1)  # A session that somebody seems to dial is not opened, and is forgotten.
+    channel.run(OPEN_TIMEOUT + 1)  # A session of a replayed dial is not opened, and is forgotten.
     assert here.got[session] == there.got[other] == b""
     assert (session.close_reason, other.close_reason) == (None, None)
     assert list(here.station.sessions.values()) == [session]
     assert list(there.station.sessions.values()) == [other]
-    # They are no sign of life either.
+    # Replays do not count as keepalives either.
     channel.loss = 1.0
     for _ in range(round(MAX_PING) + 1):
         replay()
         channel.run(1)
     assert (here.ended[session], there.ended[other]) == (CloseReason.SILENT, CloseReason.SILENT)
-    # And once a session is over, it does not come back.
+    # A replay does not reopen a closed session.
     replay()
     assert not here.opened
     assert not there.opened

@@ -25,7 +25,7 @@ HOLDINGS = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 60)), min_size=
 
 @given(HOLDINGS, st.integers(1, 30), st.integers(0, 40), st.integers(0, 10_000))
 @example([(2, 0), (1, 2)], 1, 2, 0)
-def test_every_event_that_any_node_holds_is_fetched(
+def test_backfill_fetches_every_event_that_any_node_holds(
     holdings: list[tuple[int, int]], first: int, more: int, seed: int
 ) -> None:
     rng, last = Random(seed), first + more
@@ -52,7 +52,7 @@ def test_every_event_that_any_node_holds_is_fetched(
         oldest, end = begin, begin + count - 1
         start, stop = max(fetch.first, oldest), min(fetch.last, end)
         size = max(0, min(stop - start + 1, rng.randrange(1, 20)))
-        # Somebody else's answer does not count.
+        # A reply of another node is ignored.
         assert backfill.reply_received(row(backfill.next_sequence, 1), MemberId("stranger", 1)) == []
         for stretch in backfill.reply_received(row(start, size), who):
             assert stretch.first == first + len(came) + len(skipped)
@@ -73,18 +73,18 @@ def test_every_event_that_any_node_holds_is_fetched(
 def test_backfill_never_goes_back() -> None:
     backfill = EventBackfill(1, 20)
     backfill.next_request([A, B], 0.0)
-    backfill.reply_received(row(8, 5), A)  # It holds nothing before 8.
+    backfill.reply_received(row(8, 5), A)  # A holds nothing before 8.
     backfill.next_request([A, B], 0.0)
     backfill.reply_received(row(1, 10), B)
     assert backfill.next_sequence == 11
     backfill.next_request([A, B], 0.0)
-    backfill.reply_received(FetchEventsReply(11, []), B)  # It holds nothing more.
-    # 11 and 12 are held by A, which was not asked for them.
+    backfill.reply_received(FetchEventsReply(11, []), B)  # B holds nothing more.
+    # A holds 11 and 12, but was not asked for them.
     assert backfill.skip_unavailable([A, B]) in (None, 10)
     assert backfill.next_sequence == 11
 
 
-def test_publishers_make_stretches() -> None:
+def test_fetched_events_are_grouped_into_runs_per_publisher() -> None:
     backfill = EventBackfill(5, 20)
     assert backfill.next_request([A], 0.0) == (A, FetchEvents(5, 20))
     events = [("p", 0, 1, b"5"), ("p", 0, 2, b"6"), ("q", 0, 3, b"7"), ("q", 1, 4, b"8"), ("q", 1, 7, b"9")]
@@ -97,23 +97,23 @@ def test_publishers_make_stretches() -> None:
     assert backfill.next_sequence == 10
 
 
-def test_the_preferred_source_is_asked_until_it_replies() -> None:
+def test_preferred_source_is_asked_until_it_replies_or_times_out() -> None:
     backfill = EventBackfill(1, 9)
     assert backfill.next_request([B, A], 10.0) == (B, FetchEvents(1, 9))
     assert backfill.next_request([B, A], 10.0) is None
     assert backfill.deadline == 10.0 + REPLY_TIMEOUT
     assert backfill.next_request([B, A], 10.0 + REPLY_TIMEOUT - 0.01) is None
-    # One who does not answer is not waited for, and one who is gone neither.
+    # A source that times out or disconnects is skipped.
     assert backfill.next_request([B, A], 10.0 + REPLY_TIMEOUT) == (A, FetchEvents(1, 9))
     assert backfill.next_request([B, C], 12.1) == (C, FetchEvents(1, 9))
-    # Late answers do not count.
+    # Late replies are ignored.
     assert backfill.reply_received(row(1, 3), B) == []
     assert backfill.next_sequence == 1
     assert len(backfill.reply_received(row(1, 3), C)) == 1
     assert backfill.next_request([A], 13.0) == (A, FetchEvents(4, 9))
 
 
-def test_events_that_no_node_holds_are_skipped() -> None:
+def test_backfill_skips_events_that_no_node_holds() -> None:
     backfill = EventBackfill(1, 9)
     backfill.next_request([A, B], 0.0)
     assert backfill.skip_unavailable([A, B]) is None
@@ -127,13 +127,13 @@ def test_events_that_no_node_holds_are_skipped() -> None:
     assert backfill.next_request([A, B], 0.0) == (A, FetchEvents(4, 9))
 
 
-def test_without_sources_all_events_are_skipped() -> None:
+def test_backfill_without_sources_skips_all_events() -> None:
     backfill = EventBackfill(1, 9)
     assert backfill.next_request([], 0.0) is None
     assert backfill.skip_unavailable([]) == 9
 
 
-def test_an_answer_that_begins_too_early_is_none() -> None:
+def test_reply_that_starts_before_the_requested_event_is_ignored() -> None:
     backfill = EventBackfill(5, 9)
     backfill.next_request([A], 0.0)
     assert backfill.reply_received(row(4, 3), A) == []

@@ -18,7 +18,7 @@ def entry(*runs: PublisherRun) -> LogEntry:
     return LogEntry(1, EntryKind.DATA, runs)
 
 
-def test_entries_give_events_their_numbers() -> None:
+def test_applied_entry_numbers_its_events_consecutively() -> None:
     replica = EventNumbering()
     one, other = PublisherRun("a", 0, 1, [b"1", b"2"]), PublisherRun("b", 0, 1, [b"3"])
     assert replica.apply(entry(one, other)) == (
@@ -28,7 +28,7 @@ def test_entries_give_events_their_numbers() -> None:
     assert replica.sequence == 3
 
 
-def test_repeats_are_left_out() -> None:
+def test_repeated_events_are_not_numbered_again() -> None:
     replica = EventNumbering()
     replica.apply(entry(PublisherRun("a", 3, 1, [b"1", b"2"])))
     again = PublisherRun("a", 3, 2, (b"2", b"3"))
@@ -51,7 +51,7 @@ def test_a_run_without_placement_gets_no_number() -> None:
     assert replica.sequence == 1
 
 
-def test_other_entries_have_no_events() -> None:
+def test_no_op_and_membership_entries_number_no_events() -> None:
     replica = EventNumbering()
     assert replica.apply(LogEntry(1, EntryKind.NO_OP, None)) == ([], [])
     assert replica.apply(LogEntry(1, EntryKind.MEMBERSHIP, VIEW)) == ([], [])
@@ -128,7 +128,7 @@ def changed(*path: int, to: object) -> bytes:
         b"\x81" * 50 + b"\x00",
     ],
 )
-def test_a_malformed_snapshot_changes_nothing(data: bytes) -> None:
+def test_malformed_snapshot_leaves_the_numbering_unchanged(data: bytes) -> None:
     replica = EventNumbering()
     replica.cluster_id = 9
     replica.apply(entry(PublisherRun("p", 0, 1, [b"x"])))

@@ -31,7 +31,7 @@ PUTS = st.lists(
 
 
 @given(PUTS, st.integers(500, 5_000), st.data())
-def test_a_window_has_the_end_of_the_list(
+def test_event_window_holds_the_newest_events_within_its_size(
     puts: list[tuple[list[tuple[list[bytes], int]], int]], limit: int, data: st.DataObject
 ) -> None:
     window, held, last = EventWindow(limit), [], 0
@@ -58,7 +58,7 @@ def test_a_window_has_the_end_of_the_list(
         assert window.read(first, to, most) == expected
 
 
-def test_a_gap_within_one_put_drops_earlier_events() -> None:
+def test_gap_in_one_put_drops_earlier_events_from_the_window() -> None:
     window = EventWindow(10_000)
     window.put([SequencedRun(1, "p", 0, 1, [b"a", b"b"]), SequencedRun(5, "p", 0, 3, [b"c"])])
     assert (window.oldest, window.last) == (5, 5)
@@ -66,7 +66,7 @@ def test_a_gap_within_one_put_drops_earlier_events() -> None:
     assert [event.data for event in window.read(5, 9, 9)] == [b"c"]
 
 
-def test_many_small_ones_do_not_stay() -> None:
+def test_evicted_runs_are_released_by_the_event_window() -> None:
     window = EventWindow(20 * (RUN_OVERHEAD + EVENT_OVERHEAD))
     for number in range(1, 4_001):
         window.put([SequencedRun(number, "p", 0, number, [b""])])
@@ -75,7 +75,7 @@ def test_many_small_ones_do_not_stay() -> None:
     assert [event.sequence for event in window.read(3_981, 4_000, 100)] == list(range(3_981, 4_001))
 
 
-def test_clear() -> None:
+def test_cleared_event_window_is_empty_and_starts_after_the_given_event() -> None:
     window = EventWindow(10_000)
     window.put([SequencedRun(1, "p", 0, 1, [b"a"])])
     window.clear(41)
@@ -86,12 +86,12 @@ def test_clear() -> None:
     assert verifyObject(IEventHistory, window)
 
 
-def test_a_window_may_begin_late() -> None:
+def test_event_window_may_start_after_event_1() -> None:
     window = EventWindow(1_000, 7)
     assert (window.oldest, window.last) == (8, 7)
 
 
-def test_events_are_a_sequence() -> None:
+def test_event_batch_behaves_as_a_sequence() -> None:
     events = EventBatch([SequencedRun(3, "p", 1, 10, [b"a", b"b"]), SequencedRun(5, "q", 0, 1, [b"c"])])
     assert (events.first, events.last, len(events)) == (3, 5, 3)
     assert events[0] == Event(3, "p", 1, 10, b"a")
@@ -101,7 +101,7 @@ def test_events_are_a_sequence() -> None:
     assert repr(events) == "<events 3 to 5>"
 
 
-def test_the_part_of_a_stretch() -> None:
+def test_sequenced_run_yields_the_events_of_a_range() -> None:
     stretch = SequencedRun(3, "p", 1, 10, [b"a", b"b", b"c"])
     assert stretch.end == 6
     assert [event.data for event in stretch.events_between(1, 4)] == [b"a", b"b"]

@@ -12,7 +12,7 @@ from fyrehose_twisted.parcels.wire.messages import Publish, PublisherRun
 ONE, OTHER = Peer(("10.0.0.1", 1), 1, False), Peer(("10.0.0.1", 2), 2, False)
 
 
-def test_runs_wait_in_order() -> None:
+def test_pending_runs_keep_their_order() -> None:
     pending = PendingRuns(1_000)
     runs = [PublisherRun("p", 0, first, [b"x"]) for first in (3, 1, 2)]
     assert [pending.add(run, ONE) for run in runs] == [True] * 3
@@ -35,23 +35,23 @@ def test_adding_a_pending_run_replaces_its_requester() -> None:
     assert pending.size == 0
 
 
-def test_there_is_room_for_so_much_of_others() -> None:
+def test_pending_runs_of_peers_are_limited_in_bytes() -> None:
     pending = PendingRuns(2 * (10 + EVENT_OVERHEAD))
     assert pending.add(PublisherRun("p", 0, 1, [bytes(10)]), ONE) is True
     assert pending.add(PublisherRun("p", 0, 2, [bytes(11)]), ONE) is False
     assert pending.add(PublisherRun("p", 0, 2, [bytes(10)]), ONE) is True
     assert pending.add(PublisherRun("p", 0, 3, [b""]), ONE) is False
     assert pending.add(PublisherRun("p", 0, 1, [bytes(10)]), ONE) is None
-    # What this node publishes is counted elsewhere.
+    # Runs of the node itself are counted elsewhere.
     assert pending.add(PublisherRun("me", 0, 3, [b""]), None) is True
 
 
-def test_runs_are_told_apart_by_their_length_too() -> None:
+def test_run_key_includes_the_number_of_events() -> None:
     assert run_key(PublisherRun("p", 1, 2, [b"a"])) != run_key(PublisherRun("p", 1, 2, [b"a", b"b"]))
     assert run_key(PublisherRun("p", 1, 2, [b"a"])) == ("p", 1, 2, 1)
 
 
-def test_clear() -> None:
+def test_clear_returns_and_forgets_all_pending_runs() -> None:
     pending = PendingRuns(1_000)
     pending.add(PublisherRun("p", 0, 1, [b"x"]), ONE)
     assert [one.run.first for one in pending.clear()] == [1]

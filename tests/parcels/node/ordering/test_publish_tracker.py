@@ -20,7 +20,7 @@ def run(first: int, count: int = 1, publisher: str = "p") -> PublisherRun:
     return PublisherRun(publisher, 5, first, [b"x"] * count)
 
 
-def test_answers_wait_for_delivery() -> None:
+def test_acknowledgements_wait_for_the_delivery_of_their_events() -> None:
     here = publishing()
     assert here.publish_requested(run(1, 2), ONE)
     here.publish([b"a", b"b"], "token")
@@ -39,7 +39,7 @@ def test_answers_wait_for_delivery() -> None:
     assert len(here) == 0
 
 
-def test_a_delivered_run_is_acknowledged_at_once() -> None:
+def test_run_that_was_already_delivered_is_acknowledged_at_once() -> None:
     here = publishing()
     here.publish_requested(run(1), ONE)
     here.run_applied(run(1), RunPlacement(0, ((3, 1),)), 3)
@@ -54,7 +54,7 @@ def test_results_without_a_pending_run_are_ignored() -> None:
     assert (here.replies, here.events) == ([], [])
 
 
-def test_a_repeated_request_is_forwarded_once() -> None:
+def test_repeated_publish_request_is_forwarded_once() -> None:
     here = publishing()
     assert here.publish_requested(run(1), ONE) is True
     assert here.publish_requested(run(1), OTHER) is False
@@ -62,7 +62,7 @@ def test_a_repeated_request_is_forwarded_once() -> None:
     assert here.replies == [(OTHER, PublishAck("p", 5, 1, ((1, 1),)))]
 
 
-def test_the_publisher_name_of_the_node_is_refused() -> None:
+def test_publish_request_in_the_name_of_the_node_is_refused() -> None:
     here = publishing()
     assert here.publish_requested(run(1, 2, "me"), ONE) is False
     (refused,) = here.replies
@@ -90,7 +90,7 @@ def test_the_application_is_confirmed_for_a_run_of_a_peer() -> None:
     assert here.replies == [(ONE, PublishAck("p", 5, 1, ((1, 1),)))]
 
 
-def test_several_wait_for_the_same() -> None:
+def test_every_token_of_a_repeated_run_is_confirmed() -> None:
     here = publishing()
     here.publish_as(run(1), "a")
     here.publish_as(run(1), "b")
@@ -99,7 +99,7 @@ def test_several_wait_for_the_same() -> None:
     assert here.events == [PublishConfirmed("a", ((1, 1),)), PublishConfirmed("b", ((1, 1),))]
 
 
-def test_too_much() -> None:
+def test_publish_request_over_the_byte_limit_is_refused_as_too_many() -> None:
     here = publishing(100)
     assert here.publish_requested(run(1), ONE)
     assert not here.publish_requested(run(2), ONE)
@@ -136,13 +136,13 @@ def test_own_events_without_placement_start_a_new_epoch() -> None:
     here.publish([b"c"], 3)
     (own,) = here.take_runs()
     assert (own.epoch, own.first) == (6, 1)
-    # What is left of the old epoch does not end the new one.
+    # A late result for the old epoch does not end the new one.
     here.pending.add(PublisherRun("me", 5, 9, [b"x"]), None)
     here.run_applied(PublisherRun("me", 5, 9, [b"x"]), RefusalReason.OUT_OF_ORDER, 0)
     assert len(here.events) == 2
 
 
-def test_refusals_by_the_leader() -> None:
+def test_only_a_final_refusal_by_the_leader_ends_a_pending_run() -> None:
     here = publishing()
     here.publish_requested(run(1), ONE)
     here.publish_requested(run(2), ONE)
@@ -154,7 +154,7 @@ def test_refusals_by_the_leader() -> None:
     assert list(here.runs()) == [run(2)]
 
 
-def test_giving_up() -> None:
+def test_abandon_all_reports_which_pending_events_are_uncertain() -> None:
     here = publishing()
     here.publish_requested(run(1), ONE)
     here.publish_as(run(2), "named")
@@ -217,7 +217,7 @@ def test_two_pending_bodies_of_one_key_conflict() -> None:
     assert here.events == [PublishConfirmed("first", ((1, 1),)), PublishConfirmed("again", ((1, 1),))]
 
 
-def test_another_body_of_the_key_was_ordered_first() -> None:
+def test_publish_fails_when_another_body_of_its_key_was_ordered_first() -> None:
     here = publishing()
     here.publish_as(keyed(b"pay 10"), "here")
     here.run_applied(keyed(b"pay 99"), RunPlacement(1, ((1, 1),)), 1)
@@ -227,7 +227,7 @@ def test_another_body_of_the_key_was_ordered_first() -> None:
     assert len(here) == 0
 
 
-def test_what_another_body_of_the_key_is_refused_for_says_nothing_of_this_one() -> None:
+def test_refusal_of_another_body_of_the_key_leaves_the_run_pending() -> None:
     here = publishing()
     here.publish_as(keyed(b"pay 10"), "here")
     here.run_applied(keyed(b"pay 99"), RefusalReason.OTHER_BODY, 1)
@@ -236,7 +236,7 @@ def test_what_another_body_of_the_key_is_refused_for_says_nothing_of_this_one() 
     assert here.events == [PublishConfirmed("here", ((1, 1),))]
 
 
-def test_a_leader_that_has_another_body_of_the_key_ends_it() -> None:
+def test_refusal_by_the_leader_for_another_body_of_the_key_is_final() -> None:
     here = publishing()
     here.publish_as(keyed(b"pay 10"), "here")
     here.publish_rejected(PublishNack("shop:1", 1, 1, RefusalReason.OTHER_BODY, ""))

@@ -24,8 +24,8 @@ def each(numbers: tuple[tuple[int, int], ...]) -> list[int]:
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 40)), max_size=60), st.integers(0, 10_000))
-def test_everything_is_answered_once_and_in_order(steps: list[tuple[int, int]], seed: int) -> None:
-    """Runs travel to one who orders them, among events of others; runs and answers get lost, and are sent again."""
+def test_each_batch_is_answered_once_and_in_order_despite_losses(steps: list[tuple[int, int]], seed: int) -> None:
+    """Lose and resend runs and acknowledgements at random, among events of other publishers."""
     rng = Random(seed)
     outbox, sessions, sequence = PublisherQueue("me", 10**9), PublisherSessions(), 0
     wire: list[PublisherRun] = []
@@ -69,7 +69,7 @@ def test_everything_is_answered_once_and_in_order(steps: list[tuple[int, int]], 
         elif what == 5:
             lose_connection()
         elif answers:
-            # The same answer comes again, or one that is not the next.
+            # Deliver a duplicate acknowledgement, or one out of order.
             done.extend(outbox.acknowledge(*rng.choice(answers)))
         waiting = published[len(done) :]
         assert outbox.pending_bytes <= sum(len(data) + EVENT_OVERHEAD for _, events in waiting for data in events)
@@ -91,7 +91,7 @@ def test_everything_is_answered_once_and_in_order(steps: list[tuple[int, int]], 
     assert (outbox.pending_events, outbox.pending_bytes) == (0, 0)
 
 
-def test_runs_are_bounded() -> None:
+def test_runs_are_bounded_in_bytes_and_events() -> None:
     outbox = PublisherQueue("me", 10**9)
     outbox.publish([bytes(MAX_RUN_BYTES + 500)] * 2 + [bytes(20_000)] * 5 + [b""] * 10_000, 1)
     runs = outbox.take_runs()
@@ -118,7 +118,7 @@ def test_events_published_together_may_share_a_run() -> None:
     ]
 
 
-def test_answers_that_do_not_fit_are_left_alone() -> None:
+def test_acknowledgement_that_matches_no_run_is_ignored() -> None:
     outbox = PublisherQueue("me", 10**6)
     for data in (b"a", b"b"):
         outbox.publish([data, data], data)
@@ -136,7 +136,7 @@ def test_answers_that_do_not_fit_are_left_alone() -> None:
     assert outbox.pending_events == 2
 
 
-def test_sent_again() -> None:
+def test_resend_all_repeats_unacknowledged_runs_before_new_ones() -> None:
     outbox = PublisherQueue("me", 10**6)
     outbox.publish([b"a"], 1)
     first = outbox.take_runs()
@@ -144,7 +144,7 @@ def test_sent_again() -> None:
     second = outbox.take_runs()
     outbox.resend_all()
     outbox.publish([b"c"], 3)
-    # An answer to what was sent before may still come.
+    # An acknowledgement of the first transmission may still arrive.
     assert [one.token for one in outbox.acknowledge(1, 1, ((1, 1),))] == [1]
     third = outbox.take_runs()
     assert third == [*second, PublisherRun("me", 1, 3, [b"c"])]
@@ -152,9 +152,9 @@ def test_sent_again() -> None:
     assert outbox.take_runs() == []
 
 
-def test_too_much_waits() -> None:
+def test_publisher_queue_is_bounded_in_bytes() -> None:
     outbox = PublisherQueue("me", 1_000)
-    outbox.publish([bytes(2_000)], 1)  # A single one is always taken.
+    outbox.publish([bytes(2_000)], 1)  # A single batch is always accepted.
     with pytest.raises(PublishQueueFull):
         outbox.publish([b""], 2)
     outbox.take_runs()
@@ -166,7 +166,7 @@ def test_too_much_waits() -> None:
     assert (outbox.pending_events, outbox.pending_bytes) == (2, 2 * (300 + EVENT_OVERHEAD))
 
 
-def test_giving_up() -> None:
+def test_abandon_all_rejects_every_batch_with_its_known_numbers() -> None:
     outbox = PublisherQueue("me", 10**6, 3)
     outbox.publish([bytes(30_000), bytes(30_000)], 1)
     outbox.take_runs()
@@ -176,7 +176,7 @@ def test_giving_up() -> None:
     assert (outbox.pending_events, outbox.pending_bytes, outbox.take_runs()) == (0, 0, [])
     assert list(outbox.acknowledge(3, 2, ((6, 1),))) == []
     outbox.publish([b"y"], 3)
-    # In a new epoch nothing of the old one can come any more.
+    # No late acknowledgement of the old epoch can match in the new one.
     assert outbox.take_runs() == [PublisherRun("me", 4, 1, [b"y"])]
     assert outbox.abandon_all() == [RejectedBatch(3, (), True)]
     assert outbox.epoch == 5
@@ -184,7 +184,7 @@ def test_giving_up() -> None:
     assert outbox.epoch == 5
 
 
-def test_cancelling() -> None:
+def test_cancelled_batch_in_flight_is_uncertain() -> None:
     outbox = PublisherQueue("me", 10**6)
     one, two = object(), object()
     outbox.publish([b"a"], one)
@@ -196,7 +196,7 @@ def test_cancelling() -> None:
     assert outbox.take_runs() == [PublisherRun("me", 1, 2, [b"b"])]
 
 
-def test_a_cancelled_batch_is_not_sent() -> None:
+def test_batch_cancelled_before_sending_is_not_sent() -> None:
     outbox = PublisherQueue("me", 10**6)
     token = object()
     outbox.publish([b"a"], token)

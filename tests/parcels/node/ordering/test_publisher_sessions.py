@@ -25,7 +25,7 @@ def each(numbers: tuple[tuple[int, int], ...]) -> list[int]:
 
 
 class Naive:
-    """Remembers everything."""
+    """Reference model without limits."""
 
     def __init__(self) -> None:
         self.epochs: dict[str, int] = {}
@@ -75,7 +75,7 @@ def test_runs_are_placed_as_by_an_unbounded_model(runs: list[PublisherRun], relo
 
 
 @given(RUNS)
-def test_goes_on_after_a_dump_as_if_there_had_been_none(runs: list[PublisherRun]) -> None:
+def test_sessions_restored_from_a_dump_place_runs_identically(runs: list[PublisherRun]) -> None:
     one, other, sequence = PublisherSessions(), PublisherSessions(), 0
     for each_run in runs:
         placed = one.place(each_run, sequence + 1)
@@ -93,7 +93,7 @@ def test_an_unknown_publisher_starts_at_1() -> None:
     assert sessions.place(run("a", 7, 1, 1), 1) == RunPlacement(1, ((1, 1),))
 
 
-def test_first_0_is_never_placed() -> None:
+def test_run_that_starts_at_event_0_is_never_placed() -> None:
     sessions = PublisherSessions()
     sessions.place(run("a", 1, 1, 3), 1)
     assert sessions.place(run("a", 1, 0, 1), 4) is RefusalReason.FORGOTTEN
@@ -102,7 +102,7 @@ def test_first_0_is_never_placed() -> None:
     assert sessions.place(run("a", 1, 4, 1), 4) == RunPlacement(1, ((4, 1),))
 
 
-def test_a_new_epoch_ends_the_one_before() -> None:
+def test_new_publisher_epoch_ends_the_previous_one() -> None:
     sessions = PublisherSessions()
     sessions.place(run("a", 1, 1, 3), 1)
     assert sessions.place(run("a", 2, 2, 1), 4) is RefusalReason.OUT_OF_ORDER
@@ -114,7 +114,7 @@ def test_a_new_epoch_ends_the_one_before() -> None:
 
 def test_events_beyond_the_horizon_are_forgotten() -> None:
     sessions, sequence = PublisherSessions(), 0
-    # Another one's event between them makes a row of each.
+    # An event of another publisher in between makes each event a row of its own.
     for number in range(1, REMEMBERED + 12):
         sessions.place(run("a", 0, number, 1), sequence + 1)
         sessions.place(run("b", 0, number, 1), sequence + 2)
@@ -133,7 +133,7 @@ def test_the_least_recently_active_publisher_is_evicted_first(monkeypatch: pytes
     for sequence, publisher in enumerate(("a", "b", "c"), 1):
         sessions.place(run(publisher, 0, 1, 1), sequence)
     assert sessions.weight == 6
-    sessions.place(run("a", 0, 1, 1), 4)  # Again, so that it was silent for the shortest time.
+    sessions.place(run("a", 0, 1, 1), 4)  # A repeat, which makes "a" the most recently active publisher.
     sessions.place(run("d", 0, 1, 1), 4)
     assert sessions.weight == 6
     assert sessions.place(run("b", 0, 2, 1), 5) is RefusalReason.FORGOTTEN
@@ -158,7 +158,7 @@ def test_empty_runs_do_not_grow_the_sessions_without_limit(monkeypatch: pytest.M
     assert sessions.weight <= 50
 
 
-def test_rows_that_follow_are_one() -> None:
+def test_consecutive_rows_of_a_session_are_merged() -> None:
     session = PublisherSession(0, b"")
     sessions = PublisherSessions()
     sessions.place(run("a", 0, 1, 2), 10)
@@ -170,7 +170,7 @@ def test_rows_that_follow_are_one() -> None:
     assert sessions.place(run("a", 0, 2, 4), 30) == RunPlacement(0, ((11, 3), (20, 1)))
 
 
-def test_a_key_that_comes_again_with_another_body_is_told_from_a_repeat() -> None:
+def test_repeated_key_with_another_body_is_refused() -> None:
     sessions = PublisherSessions()
     assert sessions.place(PublisherRun("key", 1, 1, [b"pay 10"]), 1) == RunPlacement(1, ((1, 1),))
     for known in (sessions, PublisherSessions.load(sessions.dump())):
@@ -179,10 +179,10 @@ def test_a_key_that_comes_again_with_another_body_is_told_from_a_repeat() -> Non
         assert known.weight == 2
 
 
-def test_a_digest_that_was_not_kept_refuses_nothing() -> None:
+def test_session_without_a_digest_accepts_any_body_as_a_repeat() -> None:
     sessions = PublisherSessions.load([("key", 1, 1, [(1, 5, 1)], b"")])
     assert sessions.place(PublisherRun("key", 1, 1, [b"whatever"]), 9) == RunPlacement(0, ((5, 1),))
 
 
-def test_limits_match_the_documentation() -> None:
+def test_limits_of_publisher_sessions_match_the_documentation() -> None:
     assert (REMEMBERED, MAX_WEIGHT) == (8_192, 131_072)

@@ -1,4 +1,4 @@
-"""Callbacks on real sockets: where they may go, and what becomes of what the others answer."""
+"""Webhook requests on real sockets: allowed targets and handling of responses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
 class Hook(Protocol):
-    """Answers each request with the same bytes."""
+    """Server connection that sends the same response to each request."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -52,7 +52,7 @@ class Hook(Protocol):
 
 
 class Hooks:
-    """Listens on loopback."""
+    """Webhook server on loopback."""
 
     def __init__(self) -> None:
         self.factory: Any = Factory.forProtocol(Hook)
@@ -75,7 +75,7 @@ def senders() -> Any:
     made: list[Any] = []
 
     def make(*addresses: str, allow: bool = True, clock: Any = None, **more: Any) -> Any:
-        # Tests listen where there is room.
+        # Test servers listen on ephemeral ports.
         ports = more.pop("callback_ports", range(1, 65_536))
         config = WebConfig(allow_private_callbacks=allow, callback_ports=tuple(ports), **more)
         names = iter(addresses)
@@ -94,7 +94,7 @@ def senders() -> Any:
 
 
 @inline
-async def test_one_connection_for_many_events(hooks: Hooks, senders: Any) -> None:
+async def test_webhook_connection_is_reused_for_many_events(hooks: Hooks, senders: Any) -> None:
     sender = senders("127.0.0.1")
     for number in range(5):
         assert await sender.post(hooks.url, {"Event-Sequence": str(number)}, b"body") == 200
@@ -120,7 +120,9 @@ async def test_one_connection_for_many_events(hooks: Hooks, senders: Any) -> Non
     ],
 )
 @inline
-async def test_answers(hooks: Hooks, senders: Any, answer: bytes, status: int) -> None:
+async def test_webhook_status_is_returned_and_no_redirect_is_followed(
+    hooks: Hooks, senders: Any, answer: bytes, status: int
+) -> None:
     hooks.factory.answer = answer
     sender = senders("127.0.0.1")
     assert await sender.post(hooks.url, {}, b"1") == status
@@ -131,9 +133,7 @@ async def test_answers(hooks: Hooks, senders: Any, answer: bytes, status: int) -
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nx"])
 @inline
-async def test_who_does_not_answer_is_left_in_time(
-    hooks: Hooks, senders: Any, reached: WaitUntil, answer: bytes
-) -> None:
+async def test_unresponsive_webhook_times_out(hooks: Hooks, senders: Any, reached: WaitUntil, answer: bytes) -> None:
     clock = Clock()
     hooks.factory.answer = answer
     sender = senders("127.0.0.1", clock=ClockAnd(clock))
@@ -148,7 +148,7 @@ async def test_who_does_not_answer_is_left_in_time(
 
 
 class ClockAnd:
-    """The sockets of the reactor, and the time of a test."""
+    """Reactor with real sockets and a manual clock."""
 
     def __init__(self, clock: Clock) -> None:
         self.callLater = clock.callLater
@@ -157,14 +157,14 @@ class ClockAnd:
 
 
 @inline
-async def test_bad_answers_fail(hooks: Hooks, senders: Any) -> None:
+async def test_malformed_webhook_response_fails(hooks: Hooks, senders: Any) -> None:
     hooks.factory.answer = b"HELLO\r\n\r\n"
     with pytest.raises(Exception, match=r"(?i)parse|response"):
         await senders("127.0.0.1").post(hooks.url, {}, b"1")
 
 
 @inline
-async def test_a_stopped_delivery_hangs_up(hooks: Hooks, senders: Any, reached: WaitUntil) -> None:
+async def test_cancelled_webhook_delivery_disconnects(hooks: Hooks, senders: Any, reached: WaitUntil) -> None:
     hooks.factory.answer = b""
     posted = senders("127.0.0.1").post(hooks.url, {}, b"1")
     await reached(lambda: bool(hooks.factory.requests))
@@ -175,8 +175,8 @@ async def test_a_stopped_delivery_hangs_up(hooks: Hooks, senders: Any, reached: 
 
 
 @inline
-async def test_private_addresses_are_refused_when_connecting(hooks: Hooks, senders: Any) -> None:
-    # The name stood for something public when the callback was registered.
+async def test_private_webhook_addresses_are_refused_when_connecting(hooks: Hooks, senders: Any) -> None:
+    # The name resolved to a public address at the registration of the webhook.
     sender = senders("93.184.215.14", "127.0.0.1", allow=False)
     await sender.check(hooks.url)
     with pytest.raises(AddressNotAllowed):
@@ -191,7 +191,7 @@ async def test_private_addresses_are_refused_when_connecting(hooks: Hooks, sende
 
 
 @inline
-async def test_only_ports_that_are_allowed_are_connected_to(hooks: Hooks, senders: Any) -> None:
+async def test_webhook_ports_are_restricted_to_the_allowed_ones(hooks: Hooks, senders: Any) -> None:
     sender, port = senders("127.0.0.1", callback_ports=(80, 443)), hooks.port.getHost().port
     for ask in (sender.check(hooks.url), sender.post(hooks.url, {}, b"1")):
         with pytest.raises(AddressNotAllowed):
@@ -203,7 +203,7 @@ async def test_only_ports_that_are_allowed_are_connected_to(hooks: Hooks, sender
 
 
 @inline
-async def test_no_refusal_of_a_target_tells_what_is_there(hooks: Hooks, senders: Any) -> None:
+async def test_refusal_of_a_webhook_target_does_not_disclose_its_address(hooks: Hooks, senders: Any) -> None:
     port = hooks.port.getHost().port
     refusals = []
     for addresses, url in (
@@ -224,13 +224,13 @@ async def test_no_refusal_of_a_target_tells_what_is_there(hooks: Hooks, senders:
 
 
 @inline
-async def test_the_next_address_is_tried(hooks: Hooks, senders: Any) -> None:
+async def test_next_resolved_address_is_tried_after_a_failed_connect(hooks: Hooks, senders: Any) -> None:
     assert await senders("::1 127.0.0.1").post(hooks.url, {}, b"1") == 200
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "2130706433", "0x7f.0.0.1", "localhost", "[::1]", "0"])
 @inline
-async def test_every_way_to_write_loopback(host: str) -> None:
+async def test_every_spelling_of_loopback_is_refused(host: str) -> None:
     check = checked_resolver(reactor_resolver(reactor), False)
     with pytest.raises(AddressNotAllowed):
         await check(check_url(f"http://{host}:8004/"))
@@ -263,12 +263,12 @@ async def test_every_way_to_write_loopback(host: str) -> None:
         *("64:ff9b::7f00:1", "64:ff9b::a00:1", "64:ff9b:1::1", "2001:0:5ef5::1", "100::1", "fec0::1", "3fff::1"),
     ],
 )
-def test_addresses_that_are_not_public(address: str) -> None:
+def test_non_public_address_is_recognized(address: str) -> None:
     assert not is_public(address)
 
 
 @pytest.mark.parametrize("address", ["1.1.1.1", "93.184.215.14", "172.32.0.1", "2606:4700::1111", "64:ff9b::101:101"])
-def test_addresses_that_are_public(address: str) -> None:
+def test_public_address_is_recognized(address: str) -> None:
     assert is_public(address)
 
 
@@ -281,7 +281,7 @@ def test_addresses_that_are_public(address: str) -> None:
         ("http://A_b-c.example?x", "a_b-c.example"),
     ],
 )
-def test_urls(url: str, host: str) -> None:
+def test_valid_webhook_url_yields_its_host(url: str, host: str) -> None:
     assert check_url(url) == host
 
 
@@ -308,19 +308,19 @@ def test_urls(url: str, host: str) -> None:
         ),
     ],
 )
-def test_what_is_no_url(url: str) -> None:
+def test_invalid_webhook_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidUrl):
         check_url(url)
 
 
 @pytest.mark.parametrize("url", ["http://a:0/", "http://a:99999/", "http://[:::]/", "http://[12]/"])
-def test_urls_that_lead_nowhere(url: str) -> None:
+def test_webhook_url_of_a_forbidden_host_is_refused(url: str) -> None:
     with pytest.raises(AddressNotAllowed):
         check_url(url)
 
 
 def certificate(name: str) -> tuple[Any, Any]:
-    """Make a certificate that says ``name``: for a server, and for those who believe it."""
+    """Make a certificate for ``name``; return options of the server and of a client that trusts it."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -351,7 +351,7 @@ def certificate(name: str) -> tuple[Any, Any]:
 @pytest.mark.filterwarnings("ignore:Passing pyOpenSSL:DeprecationWarning")
 @pytest.mark.parametrize(("name", "trusted"), [("hook.example", True), ("other.example", False)])
 @inline
-async def test_tls_asks_for_the_name_and_not_for_the_address(hooks: Hooks, name: str, trusted: bool) -> None:
+async def test_webhook_tls_verifies_the_host_name(hooks: Hooks, name: str, trusted: bool) -> None:
     from twisted.web.client import BrowserLikePolicyForHTTPS
 
     server, believed = certificate(name)

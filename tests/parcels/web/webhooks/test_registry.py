@@ -1,4 +1,4 @@
-"""Callbacks: registered over HTTP, and what their couriers do, on a clock that only the test moves."""
+"""Webhook registration over HTTP and deliveries on a manual clock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ A, B = "http://a.example/hook", "https://b.example/"
 
 
 class Setting:
-    """Callbacks of a cluster in memory."""
+    """Webhooks of an in-memory cluster."""
 
     def __init__(
         self, memory: Memory, sender: FakeSender, config: WebConfig | None = None, path: Path | None = None
@@ -65,7 +65,7 @@ def setting(memory: Memory, sender: FakeSender) -> Setting:
     return Setting(memory, sender)
 
 
-def test_events_are_delivered_in_order(setting: Setting) -> None:
+def test_webhook_receives_events_in_order(setting: Setting) -> None:
     setting.memory.found_anew("00c0ffee00c0ffee")
     setting.memory.order(b"before")
     callback = setting.add(secret="k\u00e9y")
@@ -88,7 +88,7 @@ def test_events_are_delivered_in_order(setting: Setting) -> None:
     assert (callback.next, callback.delivered, setting.callbacks.delivered) == (5, 3, 3)
 
 
-def test_from_an_earlier_event_on(setting: Setting) -> None:
+def test_webhook_may_start_at_an_earlier_event(setting: Setting) -> None:
     setting.memory.order(*[b"x"] * 100)
     setting.add(first=40)
     setting.memory.order(b"y")
@@ -98,7 +98,7 @@ def test_from_an_earlier_event_on(setting: Setting) -> None:
     assert setting.sender.sequences(B) == [103]
 
 
-def test_one_at_a_time_and_none_waits_for_another(setting: Setting) -> None:
+def test_webhook_has_one_delivery_in_flight_and_blocks_no_other(setting: Setting) -> None:
     setting.add(A)
     setting.add(B)
     setting.sender.held[A] = deque()
@@ -112,7 +112,7 @@ def test_one_at_a_time_and_none_waits_for_another(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("status", [199, 300, 302, 400, 404, 410, 500, 503])
-def test_what_fails_is_tried_again(setting: Setting, status: int) -> None:
+def test_failed_delivery_is_retried_with_backoff(setting: Setting, status: int) -> None:
     callback = setting.add()
     setting.sender.answers += [status] * 3
     setting.memory.order(b"1", b"2")
@@ -133,7 +133,7 @@ def test_what_fails_is_tried_again(setting: Setting, status: int) -> None:
     assert setting.callbacks.failed_attempts == 3
 
 
-def test_after_all_attempts_there_is_a_dead_letter(setting: Setting) -> None:
+def test_exhausted_delivery_becomes_a_dead_letter(setting: Setting) -> None:
     callback = setting.add()
     setting.sender.answers += [500, TimeoutError(), ConnectionRefusedError("no"), *[500] * 5]
     setting.memory.order(b"lost", b"next")
@@ -151,7 +151,7 @@ def test_after_all_attempts_there_is_a_dead_letter(setting: Setting) -> None:
     assert setting.callbacks.delivered == 1
 
 
-def test_the_pause_has_a_limit(memory: Memory, sender: FakeSender) -> None:
+def test_retry_delay_of_a_delivery_is_limited(memory: Memory, sender: FakeSender) -> None:
     setting = Setting(memory, sender, WebConfig(callback_attempts=40))
     setting.add()
     sender.answers += [500] * 39
@@ -165,7 +165,7 @@ def test_the_pause_has_a_limit(memory: Memory, sender: FakeSender) -> None:
     assert 50 < longest <= 60
 
 
-def test_a_callback_that_always_fails_is_suspended(memory: Memory, sender: FakeSender) -> None:
+def test_webhook_that_always_fails_is_suspended(memory: Memory, sender: FakeSender) -> None:
     setting = Setting(memory, sender, WebConfig(callback_attempts=1, suspend_after=3, dead_letters=2))
     callback = setting.add()
     sender.answers += [500, 200, 500, 500, 500]
@@ -179,13 +179,13 @@ def test_a_callback_that_always_fails_is_suspended(memory: Memory, sender: FakeS
     assert len(sender.posts) == 5
 
 
-def test_what_is_no_longer_held_is_named(setting: Setting) -> None:
+def test_evicted_events_become_a_dead_letter(setting: Setting) -> None:
     callback = setting.add()
     setting.sender.held[A] = deque()
     setting.memory.order(*[b"x"] * 50)
     setting.memory.forget(45)
     setting.sender.held.pop(A).popleft().callback(200)
-    # It had read some of them before they were forgotten.
+    # Some events were read before they were evicted.
     assert setting.sender.sequences() == [*range(1, 33), *range(45, 51)]
     (letter,) = setting.letters
     assert (letter.first, letter.last, letter.attempts, letter.event) == (33, 44, 0, None)
@@ -196,7 +196,7 @@ def test_what_is_no_longer_held_is_named(setting: Setting) -> None:
     assert (setting.letters[-1].first, setting.letters[-1].last) == (51, 59)
 
 
-def test_a_node_that_leaves_some_out(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_missing_from_a_read_become_a_dead_letter(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     setting.add()
     events = setting.memory.events
     monkeypatch.setattr(setting.memory, "events", lambda first, last, limit: events(first, last, limit)[2:])
@@ -205,7 +205,7 @@ def test_a_node_that_leaves_some_out(setting: Setting, monkeypatch: pytest.Monke
     assert [(letter.first, letter.last) for letter in setting.letters] == [(1, 2)]
 
 
-def test_removed_while_it_waits(setting: Setting) -> None:
+def test_removed_webhook_cancels_its_delivery_and_retry(setting: Setting) -> None:
     one, two = setting.add(A), setting.add(B)
     setting.sender.held[A] = deque()
     setting.sender.answers += [500]
@@ -221,7 +221,7 @@ def test_removed_while_it_waits(setting: Setting) -> None:
     assert logs == []
 
 
-def test_they_survive_a_restart(memory: Memory, sender: FakeSender, tmp_path: Path) -> None:
+def test_webhooks_survive_a_restart(memory: Memory, sender: FakeSender, tmp_path: Path) -> None:
     path = tmp_path / "callbacks.json"
     setting = Setting(memory, sender, WebConfig(save_interval=5), path)
     callback = setting.add(A, secret="s")
@@ -259,7 +259,9 @@ def test_they_survive_a_restart(memory: Memory, sender: FakeSender, tmp_path: Pa
         ' "secret": null, "suspended": false}]}',
     ],
 )
-def test_a_file_that_is_something_else(memory: Memory, sender: FakeSender, tmp_path: Path, content: str) -> None:
+def test_invalid_webhook_file_is_refused_and_left_unchanged(
+    memory: Memory, sender: FakeSender, tmp_path: Path, content: str
+) -> None:
     path = tmp_path / "callbacks.json"
     path.write_text(content)
     with pytest.raises(StateFileError, match=r"callbacks\.json"):
@@ -267,14 +269,14 @@ def test_a_file_that_is_something_else(memory: Memory, sender: FakeSender, tmp_p
     assert path.read_text() == content
 
 
-def test_what_cannot_be_saved_is_not_registered(memory: Memory, sender: FakeSender, tmp_path: Path) -> None:
+def test_webhook_that_cannot_be_saved_is_not_registered(memory: Memory, sender: FakeSender, tmp_path: Path) -> None:
     setting = Setting(memory, sender, None, tmp_path / "missing" / "callbacks.json")
     with pytest.raises(StateFileError, match=r"missing/callbacks\.json cannot be written"):
         setting.add()
     assert len(setting.callbacks) == 0
 
 
-def test_a_mistake_stops_them_and_is_logged(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_suspends_webhooks_and_is_logged(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     callback, other = setting.add(A), setting.add(B)
     monkeypatch.setattr(setting.memory, "events", lambda *arguments: 1 / 0)
     with capturedLogs() as logs:
@@ -284,7 +286,7 @@ def test_a_mistake_stops_them_and_is_logged(setting: Setting, monkeypatch: pytes
     assert len(logs) == 2
 
 
-def test_events_that_cannot_be_read_now_are_read_later(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_error_delays_webhook_deliveries(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     callback = setting.add()
 
     def failing(*arguments: object) -> Any:
@@ -298,7 +300,7 @@ def test_events_that_cannot_be_read_now_are_read_later(setting: Setting, monkeyp
     assert setting.sender.sequences() == [1]
 
 
-def test_response_failures_are_told_shortly(setting: Setting) -> None:
+def test_delivery_error_text_is_truncated(setting: Setting) -> None:
     callback = setting.add()
     setting.sender.answers += [ResponseFailed([Failure(ConnectionRefusedError("x" * 900))])]
     setting.memory.order(b"1")
@@ -308,7 +310,7 @@ def test_response_failures_are_told_shortly(setting: Setting) -> None:
 
 
 @inline
-async def test_who_goes_away_before_the_look_up_is_done(
+async def test_disconnect_during_the_lookup_registers_no_webhook(
     memory: Memory, sender: FakeSender, serve: Serve, reached: WaitUntil
 ) -> None:
     looked_up: Deferred[None] = Deferred()
@@ -330,7 +332,7 @@ async def test_who_goes_away_before_the_look_up_is_done(
 
 
 @inline
-async def test_over_http(memory: Memory, sender: FakeSender, serve: Serve) -> None:
+async def test_webhooks_are_managed_over_http(memory: Memory, sender: FakeSender, serve: Serve) -> None:
     setting = Setting(memory, sender, WebConfig(max_callbacks=2))
     web = serve(memory, callbacks=setting.callbacks)
     memory.order(b"1", b"2")
