@@ -22,45 +22,47 @@ class FrontendCollector(Collector):
         self._keys = keys
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics as they are now."""
+        """Yield the current metrics."""
         queue, lines, journals = self._publish_queue, self._lines, self._publish_queue.journals
         yield info_metric("frontend")
+        yield CounterMetricFamily("fyrehose_frontend_published", "Messages published", value=queue.published)
         yield CounterMetricFamily(
-            "fyrehose_frontend_published", "Messages that came back from the backbone", value=queue.published
-        )
-        yield CounterMetricFamily(
-            "fyrehose_frontend_published_bytes", "Bytes of these messages", value=queue.published_bytes
+            "fyrehose_frontend_published_bytes", "Bytes of published messages", value=queue.published_bytes
         )
         failed = CounterMetricFamily(
-            "fyrehose_frontend_failed", "Messages not published, as far as is known", labels=["reason"]
+            "fyrehose_frontend_failed", "Messages that failed or whose outcome is unknown, by reason", labels=["reason"]
         )
         for reason, count in sorted(queue.failed.items()):
             failed.add_metric([reason], count)
         yield failed
         yield CounterMetricFamily(
-            "fyrehose_frontend_unkept", "Messages that too few journals had synced in time", value=journals.not_kept
+            "fyrehose_frontend_unkept",
+            "Published messages that too few journals synced in time",
+            value=journals.not_kept,
         )
-        yield GaugeMetricFamily("fyrehose_frontend_backbone", "Whether the backbone answers", value=queue.is_connected)
-        yield GaugeMetricFamily("fyrehose_frontend_batches", "Requests and runs of lines under way", value=len(queue))
+        yield GaugeMetricFamily("fyrehose_frontend_backbone", "1 if the backbone replies", value=queue.is_connected)
         yield GaugeMetricFamily(
-            "fyrehose_frontend_waiting_bytes", "Bytes that wait to be sent", value=queue.waiting_bytes
+            "fyrehose_frontend_batches", "Batches in progress: requests, and groups of lines", value=len(queue)
+        )
+        yield GaugeMetricFamily(
+            "fyrehose_frontend_waiting_bytes", "Bytes queued for the backbone", value=queue.waiting_bytes
         )
         yield GaugeMetricFamily(
             "fyrehose_frontend_unsynced_bytes",
-            "Bytes published and not yet synced by a durable journal that is waited for",
+            "Bytes published and not yet synced by enough journals",
             value=journals.unsynced_bytes,
         )
-        yield GaugeMetricFamily("fyrehose_frontend_journals", "Durable journals of the backbone", value=journals.count)
         yield GaugeMetricFamily(
-            "fyrehose_frontend_keys", "Requests with an idempotency key that are remembered", value=len(self._keys)
+            "fyrehose_frontend_journals", "Durable journals known to the backbone, at most 16", value=journals.count
         )
-        yield GaugeMetricFamily("fyrehose_frontend_line_connections", "Connections for lines", value=len(lines))
+        yield GaugeMetricFamily("fyrehose_frontend_keys", "Idempotency keys remembered", value=len(self._keys))
+        yield GaugeMetricFamily("fyrehose_frontend_line_connections", "Open line connections", value=len(lines))
         yield CounterMetricFamily(
-            "fyrehose_frontend_refused_line_connections", "Those refused, being too many", value=lines.refused
+            "fyrehose_frontend_refused_line_connections",
+            "Line connections refused above the limit",
+            value=lines.refused,
         )
-        counted = CounterMetricFamily(
-            "fyrehose_frontend_line_events", "What happened on connections for lines", labels=["what"]
-        )
+        counted = CounterMetricFamily("fyrehose_frontend_line_events", "Events on line connections", labels=["what"])
         for what, count in sorted(lines.counters.items()):
             counted.add_metric([what], count)
         yield counted
