@@ -132,7 +132,7 @@ class SigningKey:
         except OSError as error:
             raise ConfigurationError(f"key file {os.fspath(path)} cannot be read: {error.strerror}") from error
         if mode & 0o077:
-            raise ConfigurationError(f"key file {os.fspath(path)} is open to others; chmod 600 it")
+            raise ConfigurationError(f"key file {os.fspath(path)} is accessible to other users; chmod 600 it")
         try:
             seed = bytes.fromhex(text.decode("ascii"))
         except ValueError:
