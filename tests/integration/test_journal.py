@@ -158,7 +158,7 @@ def test_sigterm_under_load_leaves_no_partial_record(
         assert "the next start" not in check(stopped)
         held = stopped.bounds().next - 1
         stopped.start()
-        stopped.program.wait_for(rf"is whole up to {held:,}\b")
+        stopped.program.wait_for(rf"is complete up to {held:,}\b")
     publishing.finish()
     last = caught_up(backbone, stopped)
     assert other.bounds().next == 0  # Readers have to wait for the clock there,

@@ -52,7 +52,7 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
         ("--allow 10.0.0.1/8", r"'10.0.0.1/8' is not an IPv4 network such as 10.0.0.0/8"),
         ("--allow-push x", r"'x' is not an IPv4 network"),
-        ("--state no/where", r"/no is not a directory; make it, or choose another place for where"),
+        ("--state no/where", r"/no is not a directory; create it, or choose another path for where"),
         ("--secret-file none", r"secret file none cannot be read: No such file"),
         ("--secret-file open", r"secret file open is accessible to all users; chmod 600 it"),
         ("--secret-file short", r"secret file short: the secret has 5 bytes; it needs at least 16"),

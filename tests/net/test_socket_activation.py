@@ -86,7 +86,7 @@ def test_who_reaches_them(passed: dict[str, socket.socket], name: str, local: bo
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("systemd:domain=INET:name=six", "that socket is of another domain; use domain=INET6"),
+        ("systemd:domain=INET:name=six", "that socket is of another address family; use domain=INET6"),
         ("systemd:domain=INET:name=unix", "use domain=UNIX"),
         ("systemd:name=http", "use domain=INET"),
         ("systemd:domain=INET:name=push", "that socket is a UDP socket; give the .socket unit ListenStream="),

@@ -137,7 +137,7 @@ def test_how_it_looks(tmp_path: Path) -> None:
         "Replay it: simulate(Local, seeds=[4], split_seed=0)",
         "Replay it: fyrehose simulate fyrehose.storm --seed 5",
     ]
-    assert "toy.broken, seed 3: nothing raises: at 0.000000 s, nowhere in particular: ValueError: never" in ran.stdout
+    assert "toy.broken, seed 3: nothing raises: at 0.000000 s, whole network: ValueError: never" in ran.stdout
     assert 'raise ValueError("never")' in ran.stdout
     assert "pytest_plugin.py" not in ran.stdout
     (shown,) = re.findall(r"^(\d+); to have it again, set SIMULATE_SEED=(\d+)$", ran.stdout, re.MULTILINE)

@@ -303,7 +303,7 @@ class TestBroken:
         violation = scenario.run().violation
         assert violation is not None
         assert violation.nodes == ()
-        assert str(violation).endswith("s, nowhere in particular: all of it")
+        assert str(violation).endswith("s, whole network: all of it")
 
     def test_it_can_be_sent_to_another_process_with_its_notes(self) -> None:
         outcome = breaking("told").run()

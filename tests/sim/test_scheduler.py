@@ -81,7 +81,7 @@ class TestWithoutEnd:
             scheduler.call_at(1.0, again)
 
         again()
-        with pytest.raises(RuntimeError, match=r"^1,000 calls at 1\.0, and no end; the last was .*again$"):
+        with pytest.raises(RuntimeError, match=r"^1,000 calls at 1\.0, without end; the last was .*again$"):
             scheduler.run_until(2.0)
 
     def test_one_without_a_name_is_named_by_its_kind_so_that_two_processes_say_the_same(self) -> None:

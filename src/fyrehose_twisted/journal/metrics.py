@@ -12,26 +12,26 @@ from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.store import Journal
 
 _COUNTERS = {
-    "taken": "Records that it was given and keeps",
-    "duplicates": "Records that it held already",
-    "replaced": "Records that took the place of another under the same number",
-    "conflicts": "Records refused because another is held for good under their number",
-    "late": "Records refused because their number is given up, or lies before the beginning",
-    "spent": "Records refused because their number is below the watermark, and what was held under it went missing",
+    "taken": "Records stored",
+    "duplicates": "Records received that were already stored",
+    "replaced": "Records that replaced another with the same number",
+    "conflicts": "Records refused because another with the same number is final",
+    "late": "Records refused because their number is given up or below the first",
+    "spent": "Records refused below the watermark, in place of records that were damaged or deleted",
 }
 
 _GAUGES = {
-    "epoch": "The epoch that it is in",
-    "first": "The lowest number of that epoch that it may hold",
-    "next": "The durable watermark: all numbers of that epoch below it are held or given up",
-    "last": "The highest number of that epoch that it holds or has given up",
-    "held": "Records that it holds",
-    "lost": "Numbers that are given up for good, as far as it goes back",
-    "bytes": "Bytes of its segments",
-    "free_bytes": "Bytes that its disk has left",
-    "segments": "Its segments",
-    "damaged_segments": "Segments in which something damaged was found",
-    "newest_timestamp_seconds": "When the newest of its records was received, since 1970",
+    "epoch": "Newest epoch",
+    "first": "Lowest number of the newest epoch that may be stored",
+    "next": "Durable watermark: all lower numbers of the newest epoch are stored or given up",
+    "last": "Highest number of the newest epoch that is stored or given up",
+    "held": "Records stored, over all epochs",
+    "lost": "Numbers given up, within the range that is stored",
+    "bytes": "Size of the segments",
+    "free_bytes": "Free space on the disk",
+    "segments": "Segments",
+    "damaged_segments": "Segments with damage",
+    "newest_timestamp_seconds": "Unix time at which the newest record was received",
 }
 
 
@@ -53,7 +53,7 @@ class JournalCollector(Collector):
             for journal in journals:
                 counter.add_metric([journal.stream], self._monotonic(journal, name))
             yield counter
-        description = "Times that what was written was made durable"
+        description = "Commits (fsync)"
         commits = CounterMetricFamily("fyrehose_journal_commits", description, labels=["stream"])
         for journal in journals:
             commits.add_metric([journal.stream], journal.commits)

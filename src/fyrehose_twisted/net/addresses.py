@@ -84,7 +84,7 @@ def endpoint_factory_from(template: str) -> Callable[[Any, Address], IStreamClie
     :raises ConfigurationError: if ``template`` lacks one of them.
     """
     if "{host}" not in template or "{port}" not in template:
-        raise ConfigurationError(f"{template!r} has to have {{host}} and {{port}} in it, such as tls:{{host}}:{{port}}")
+        raise ConfigurationError(f"{template!r} must contain {{host}} and {{port}}, such as tls:{{host}}:{{port}}")
 
     def endpoint_for(reactor: Any, address: Address) -> IStreamClientEndpoint:
         host, port = address

@@ -43,7 +43,7 @@ class InfoCollector(Collector):
 def info_metric(service: str, **labels: str | None) -> Metric:
     """Return ``fyrehose_info``; see :class:`InfoCollector`."""
     given = {"service": service, "version": _version(), **{name: value for name, value in labels.items() if value}}
-    family = GaugeMetricFamily("fyrehose_info", "What the service is", labels=list(given))
+    family = GaugeMetricFamily("fyrehose_info", "Service and version", labels=list(given))
     family.add_metric(list(given.values()), 1)
     return family
 
@@ -78,14 +78,14 @@ def counter_families(prefix: str, rows: Iterable[tuple[str, str, float]]) -> Ite
 def enum_gauge(name: str, description: str, label: str, values: Mapping[str, float]) -> Metric:
     """Return a gauge with one sample per label value."""
     family = GaugeMetricFamily(name, description, labels=[label])
-    for one, value in values.items():
-        family.add_metric([one], value)
+    for label_value, value in values.items():
+        family.add_metric([label_value], value)
     return family
 
 
 def counter_family(prefix: str, counters: Mapping[str, int]) -> Metric:
     """Return the counters of a node as one family, labelled by name."""
-    return labelled_counter(f"{prefix}_counted", "What was counted since the start", "what", counters)
+    return labelled_counter(f"{prefix}_counted", "Events since the start, by name", "what", counters)
 
 
 def labelled_counter(name: str, description: str, label: str, counts: Mapping[str, int]) -> Metric:

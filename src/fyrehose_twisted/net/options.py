@@ -249,7 +249,7 @@ def require_writable_directory(option: str, path: Path) -> None:
     while not os.path.exists(existing):  # Path.exists raises without permission, or if a name is too long.
         existing = existing.parent
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        raise ConfigurationError(f"--{option} {path} cannot be written, because of {existing}")
+        raise ConfigurationError(f"--{option} {path} cannot be written: {existing} is not a writable directory")
 
 
 def probe_port(option: str, endpoint: ServerEndpoint) -> None:

@@ -63,7 +63,7 @@ def require_stream_socket(option: str, text: str, sock: socket.socket, domain: s
         )
     family = socket.AddressFamily(sock.family).name.removeprefix("AF_")
     if domain != family:
-        raise ConfigurationError(f"--{option} {text!r}: that socket is of another domain; use domain={family}")
+        raise ConfigurationError(f"--{option} {text!r}: that socket is of another address family; use domain={family}")
 
 
 def is_local(sock: socket.socket) -> bool:

@@ -49,7 +49,7 @@ class NodeConfig:
         for name in ("window_bytes", "pending_bytes"):
             if getattr(self, name) < 2 * self.max_event:
                 raise ConfigurationError(
-                    f"{name} of {getattr(self, name):,}; it needs {2 * self.max_event:,}, two events, at least"
+                    f"{name} of {getattr(self, name):,}; give at least {2 * self.max_event:,}, the size of two events"
                 )
         for name in ("max_neighbours", "max_links"):
             if getattr(self, name) < 1:

@@ -37,7 +37,7 @@ def read_private_file(
     except OSError as error:
         raise ConfigurationError(f"{name} cannot be read: {error.strerror}") from error
     if owner_only and mode & 0o077:
-        raise ConfigurationError(f"{name} is open to others; chmod 600 it")
+        raise ConfigurationError(f"{name} is accessible to other users; chmod 600 it")
     if mode & 0o007:
         raise ConfigurationError(f"{name} is accessible to all users; chmod 600 it")
     return content

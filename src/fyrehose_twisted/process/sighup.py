@@ -172,7 +172,7 @@ class ReloadOnHup(Generic[ValueT]):
         try:
             told = self._apply(self._read())
         except FyrehoseError as error:
-            self.log.error("SIGHUP: nothing was changed: {error}", error=error)
+            self.log.error("SIGHUP: no setting changed: {error}", error=error)
         else:
             self.log.info("SIGHUP: {changes}", changes="; ".join(told) or "no changes")
 

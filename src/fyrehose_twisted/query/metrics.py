@@ -36,12 +36,12 @@ class QueryCollector(Collector):
         """Yield the current metrics."""
         site = self._site
         yield info_metric("query")
-        yield GaugeMetricFamily("fyrehose_query_sources", "Journals that are served", value=len(site.sources))
+        yield GaugeMetricFamily("fyrehose_query_sources", "Journals served", value=len(site.sources))
         problems = len(site.sources.problems) + sum(bool(source.problem) for source in site.sources)
-        yield GaugeMetricFamily("fyrehose_query_problems", "Journals that cannot be read", value=problems)
-        damaged = CounterMetricFamily("fyrehose_query_damaged", "Damaged places met", labels=["stream"])
-        followers = GaugeMetricFamily("fyrehose_query_followers", "Clients that follow", labels=["stream"])
-        newest = GaugeMetricFamily("fyrehose_query_next", "The watermark of the newest epoch", labels=["stream"])
+        yield GaugeMetricFamily("fyrehose_query_problems", "Unreadable journals", value=problems)
+        damaged = CounterMetricFamily("fyrehose_query_damaged", "Damaged places skipped", labels=["stream"])
+        followers = GaugeMetricFamily("fyrehose_query_followers", "Clients following the stream", labels=["stream"])
+        newest = GaugeMetricFamily("fyrehose_query_next", "Watermark of the newest epoch", labels=["stream"])
         for source in site.sources:
             damaged.add_metric([source.stream], source.damages)
             followers.add_metric([source.stream], site.live_streams.follower_count(source.name))
@@ -49,14 +49,14 @@ class QueryCollector(Collector):
         yield damaged
         yield followers
         yield newest
-        yield GaugeMetricFamily("fyrehose_query_searches", "Ranges that are searched now", value=len(site.scans))
-        yield GaugeMetricFamily(
-            "fyrehose_query_waiting_searches", "Ranges that wait for that", value=site.scans.waiting
-        )
-        yield GaugeMetricFamily("fyrehose_query_overviews", "Clients that are told all", value=len(site.overviews))
-        watched = GaugeMetricFamily("fyrehose_query_watched", "Whether a watched service answers", labels=["name"])
+        yield GaugeMetricFamily("fyrehose_query_searches", "Searches running", value=len(site.scans))
+        yield GaugeMetricFamily("fyrehose_query_waiting_searches", "Searches queued", value=site.scans.waiting)
+        yield GaugeMetricFamily("fyrehose_query_overviews", "Open dashboards", value=len(site.overviews))
+        watched = GaugeMetricFamily("fyrehose_query_watched", "1 if the watched service replies", labels=["name"])
         answered = GaugeMetricFamily(
-            "fyrehose_query_watched_timestamp_seconds", "When it answered last, since 1970", labels=["name"]
+            "fyrehose_query_watched_timestamp_seconds",
+            "Unix time of the last reply of the watched service",
+            labels=["name"],
         )
         for scrape in site.scraper.results:
             watched.add_metric([scrape.name], scrape.up)

@@ -22,9 +22,7 @@ class InvariantViolated(AssertionError):
     """
 
     def __init__(self, invariant: str, elapsed: float, nodes: Sequence[str], description: str) -> None:
-        super().__init__(
-            f"{invariant}: at {elapsed:.6f} s, {', '.join(nodes) or 'nowhere in particular'}: {description}"
-        )
+        super().__init__(f"{invariant}: at {elapsed:.6f} s, {', '.join(nodes) or 'whole network'}: {description}")
         self.invariant = invariant
         self.elapsed = elapsed
         self.nodes = tuple(nodes)

@@ -65,7 +65,7 @@ class Link:
             if not 0.0 <= getattr(self, name) < inf:
                 raise ConfigurationError(f"{name}={getattr(self, name)!r}; a time is 0 or more seconds")
         if self.mtu is not None and self.mtu < 1:
-            raise ConfigurationError(f"mtu={self.mtu!r}; nothing fits into that: give 1 byte or more, or None")
+            raise ConfigurationError(f"mtu={self.mtu!r}; give 1 byte or more, or None")
         if self.bandwidth is not None and not 0.0 < self.bandwidth < inf:
             raise ConfigurationError(f"bandwidth={self.bandwidth!r}; give more than 0 bytes a second, or None")
         if self.queue < 0:

@@ -59,12 +59,14 @@ class Scenario:
     :param faults: fault schedule; drawn from the seed by default.
     :param split_seed: seed for batch boundaries, on which the outcome must not depend.
     :cvar name: unique name with the protocol as prefix: ``fyrehose.storm``.
+    :cvar aliases: former names, which ``fyrehose simulate`` accepts.
     :cvar duration: seconds of virtual time in which the workload runs and faults begin.
     :cvar settle_timeout: maximum seconds to wait for :meth:`settled` after that.
     :cvar sample_interval: seconds between samples of the invariants.
     """
 
     name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
     duration: ClassVar[float] = 600.0
     settle_timeout: ClassVar[float] = 300.0
     sample_interval: ClassVar[float] = 1.0

@@ -61,7 +61,7 @@ class Scheduler:
                 calls += 1
                 if calls > CALLS_AT_ONE_MOMENT:
                     name = getattr(call, "__qualname__", type(call).__name__)
-                    raise RuntimeError(f"{CALLS_AT_ONE_MOMENT:,} calls at {moment}, and no end; the last was {name}")
+                    raise RuntimeError(f"{CALLS_AT_ONE_MOMENT:,} calls at {moment}, without end; the last was {name}")
             self.calls += 1
             call()
         if when > self.now:

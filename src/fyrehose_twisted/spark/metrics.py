@@ -23,8 +23,8 @@ from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.spark.listener import offset_positions
 
 _EPOCH_GAUGES = {
-    "lag": "Numbers of the journal that the query has not read; those of an epoch that it has not begun do not count",
-    "next": "The next number that the query reads",
+    "lag": "Numbers below the journal's watermark that the query has not read; epochs not yet started do not count",
+    "next": "Next number to read",
 }
 
 
@@ -68,8 +68,8 @@ class QueryMetrics(StreamingQueryListener, Collector):
             name: GaugeMetricFamily(f"fyrehose_spark_{name}", text, labels=labels)
             for name, text in _EPOCH_GAUGES.items()
         }
-        seconds = GaugeMetricFamily("fyrehose_spark_batch_seconds", "How long the last batch took", labels=["query"])
-        rows = CounterMetricFamily("fyrehose_spark_rows", "Rows that were read since the query began", labels=["query"])
+        seconds = GaugeMetricFamily("fyrehose_spark_batch_seconds", "Duration of the last batch", labels=["query"])
+        rows = CounterMetricFamily("fyrehose_spark_rows", "Rows read since the query started", labels=["query"])
         for number, report, query in reports:
             seconds.add_metric([query], (report.get("durationMs") or {}).get("triggerExecution", 0) / 1_000)
             rows.add_metric([query], self._rows.get(number, 0))

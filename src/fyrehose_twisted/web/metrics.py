@@ -35,27 +35,25 @@ class SiteCollector(Collector):
         for (route, method, status), count in sorted(site.requests.items()):
             requests.add_metric([route, method.decode(), str(status)], count)
         yield requests
-        yield GaugeMetricFamily(f"{prefix}_connections", "Connections open", value=site.connections)
+        yield GaugeMetricFamily(f"{prefix}_connections", "Open connections", value=site.connections)
         yield CounterMetricFamily(
-            f"{prefix}_refused_connections", "Connections closed because there were too many", value=site.refused
+            f"{prefix}_refused_connections", "Connections refused above the limit", value=site.refused
         )
         if site.clients.limits is not None:
-            yield GaugeMetricFamily(f"{prefix}_clients", "Clients whose budgets are kept", value=len(site.clients))
+            yield GaugeMetricFamily(f"{prefix}_clients", "Clients with a rate limit budget", value=len(site.clients))
             limited = CounterMetricFamily(
-                f"{prefix}_limited", "Requests refused because the client had its share", labels=["what"]
+                f"{prefix}_limited", "Requests refused by the client's limits", labels=["what"]
             )
             for budget, count in sorted(site.clients.refused.items()):
                 limited.add_metric([budget], count)
             yield limited
         if streams is not None:
-            yield GaugeMetricFamily(f"{prefix}_streams", "Streams open", value=len(streams))
-            ended = CounterMetricFamily(f"{prefix}_streams_ended", "Streams that ended, by reason", labels=["reason"])
+            yield GaugeMetricFamily(f"{prefix}_streams", "Open streams", value=len(streams))
+            ended = CounterMetricFamily(f"{prefix}_streams_ended", "Streams ended, by reason", labels=["reason"])
             for reason, count in sorted(streams.ended.items()):
                 ended.add_metric([reason], count)
             yield ended
-            yield CounterMetricFamily(
-                f"{prefix}_skips", "Times that a stream had to leave something out", value=streams.skips
-            )
+            yield CounterMetricFamily(f"{prefix}_skips", "Gaps in streams", value=streams.skips)
 
 
 class MetricsPage:

@@ -177,7 +177,7 @@ def test_two_sweeps_do_not_write_to_one_directory(tmp_path: Path) -> None:
 def test_a_damaged_wave_is_named(run_sweep: Sweep) -> None:
     results = run_sweep("out")
     (Path(results.table) / "wave=00000" / "part-0.parquet").write_bytes(b"PAR1")
-    with pytest.raises(OperationalError, match=r"wave=00000 cannot be read: .*; remove it, and it is done again"):
+    with pytest.raises(OperationalError, match=r"wave=00000 cannot be read: .*; remove it to compute it again"):
         results.read()
     shutil.rmtree(Path(results.table) / "wave=00000")
     assert count_networks(run_sweep("out")).networks == 60

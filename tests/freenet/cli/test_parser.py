@@ -202,7 +202,7 @@ def test_key_prints_and_creates_stream_keys(tmp_path: Path) -> None:
     assert (status, err) == (1, "fyrehose: key file mine exists already; choose another name\n")
     (tmp_path / "mine").chmod(0o644)
     status, _, err = run("key", "mine", cwd=tmp_path)
-    assert (status, err) == (1, "fyrehose: key file mine is open to others; chmod 600 it\n")
+    assert (status, err) == (1, "fyrehose: key file mine is accessible to other users; chmod 600 it\n")
     assert run("key", "nonsense")[0] == 1
 
 

@@ -175,7 +175,7 @@ class TestFiles:
         path = tmp_path / "key"
         SigningKey(SEED).write(path)
         path.chmod(mode)
-        with pytest.raises(ConfigurationError, match=r"key is open to others; chmod 600 it"):
+        with pytest.raises(ConfigurationError, match=r"key is accessible to other users; chmod 600 it"):
             SigningKey.read(path)
 
     @pytest.mark.parametrize("text", ["", "abc", SEED.hex()[:-2], SEED.hex() + "00", "x" * 64, "ä" * 32])

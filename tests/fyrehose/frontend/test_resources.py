@@ -174,7 +174,7 @@ def test_an_invalid_line_refuses_the_whole_ndjson_body(body: bytes, said: str) -
 @pytest.mark.parametrize("kind", ["text/plain", "application/json", NDJSON])
 def test_an_empty_body_is_refused(site: Site, kind: str) -> None:
     response = site.put(b"", content_type=kind)
-    assert (response.code, response.json["message"]) == (400, "there is no message of no bytes")
+    assert (response.code, response.json["message"]) == (400, "a message must not be empty")
     assert site.publisher.messages == []
 
 

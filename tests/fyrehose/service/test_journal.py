@@ -133,7 +133,7 @@ def test_it_says_what_there_is_and_lets_go_of_it(run: Run, tmp_path: Path) -> No
     assert is_free(tmp_path)
     second = run()
     assert second.said(LogLevel.info) == [
-        f"journal of {STREAM} in {tmp_path}/fyrehose-test begins at 7 and is whole up to 2,006"
+        f"journal of {STREAM} in {tmp_path}/fyrehose-test begins at 7 and is complete up to 2,006"
     ]
     assert second.stop() == [None]
     assert first.reactor.stops == second.reactor.stops == 0

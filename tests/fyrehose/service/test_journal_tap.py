@@ -136,7 +136,7 @@ def test_the_class_of_an_application() -> None:
 
 def test_a_directory_that_cannot_be_written_is_refused(in_tmp_path: Path) -> None:
     (in_tmp_path / "file").write_bytes(b"")
-    because = f"cannot be written, because of {in_tmp_path}/file"
+    because = f"cannot be written: {in_tmp_path}/file is not a writable directory"
     assert refusal_of("-d file") == f"fyrehose-journal: --directory {in_tmp_path}/file {because}"
     assert refusal_of("-d file/sub/sub") == f"fyrehose-journal: --directory {in_tmp_path}/file/sub/sub {because}"
 
@@ -154,9 +154,8 @@ def test_a_directory_into_which_nobody_may_look_is_refused(in_tmp_path: Path, mo
 
     monkeypatch.setattr(os, "stat", stat)
     monkeypatch.setattr(os, "access", lambda path, mode: str(path) != str(locked))
-    assert refusal_of("-d locked/sub") == (
-        f"fyrehose-journal: --directory {locked}/sub cannot be written, because of {locked}"
-    )
+    because = f"cannot be written: {locked} is not a writable directory"
+    assert refusal_of("-d locked/sub") == f"fyrehose-journal: --directory {locked}/sub {because}"
 
 
 def test_a_journal_that_is_written_is_refused(in_tmp_path: Path) -> None:

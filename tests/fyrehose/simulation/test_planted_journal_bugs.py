@@ -173,8 +173,8 @@ def counts_one_journal_too_many(patch: Patch) -> None:
 
 
 BUGS = [
-    Bug(never_syncs, (DurableRecordsSurvive.name,), FailingSyncs, seed=0, message="was durable, and is gone"),
-    Bug(syncs_the_mark_alone, (DurableRecordsSurvive.name,), Journals, seed=5, message="was durable, and is gone"),
+    Bug(never_syncs, (DurableRecordsSurvive.name,), FailingSyncs, seed=0, message="was durable, but is gone"),
+    Bug(syncs_the_mark_alone, (DurableRecordsSurvive.name,), Journals, seed=5, message="was durable, but is gone"),
     Bug(
         trusts_what_memory_says_after_a_failed_sync, (StableBelowWatermark.name,), BriefSyncs, seed=15, message="'gone'"
     ),
@@ -185,17 +185,17 @@ BUGS = [
         seed=104,
         message="gone",
     ),
-    Bug(cuts_off_a_good_frame, (DurableRecordsSurvive.name,), Journals, seed=0, message="was durable, and is gone"),
+    Bug(cuts_off_a_good_frame, (DurableRecordsSurvive.name,), Journals, seed=0, message="was durable, but is gone"),
     Bug(
-        lets_the_watermark_pass_a_hole, (DurabilityReportsHold.name,), Journals, seed=9, message="is told to be kept by"
+        lets_the_watermark_pass_a_hole, (DurabilityReportsHold.name,), Journals, seed=9, message="reported as synced by"
     ),
-    Bug(keeps_something_else, (DurableRecordsSurvive.name,), Journals, seed=0, message="was durable with"),
-    Bug(keeps_what_nobody_sent, (DurableRecordsSurvive.name,), Journals, seed=0, message="nobody sent that"),
-    Bug(believes_every_byte, (StableBelowWatermark.name,), Rot, seed=0, message="and is b"),
-    Bug(forgets_what_is_lost, (DurableRecordsSurvive.name,), BriefJournals, seed=0, message="is whole up to"),
-    Bug(says_more_than_is_durable, (DurabilityReportsHold.name,), Journals, seed=0, message="is told to be kept by"),
-    Bug(counts_one_journal_too_many, (DurabilityReportsHold.name,), Journals, seed=0, message="is told to be kept by"),
-    Bug(keeps_nothing_but_repairs, (JournalMatchesDelivery.name,), BriefJournals, seed=0, message="is not held"),
+    Bug(keeps_something_else, (DurableRecordsSurvive.name,), Journals, seed=0, message="was durable as"),
+    Bug(keeps_what_nobody_sent, (DurableRecordsSurvive.name,), Journals, seed=0, message="the backbone never sent"),
+    Bug(believes_every_byte, (StableBelowWatermark.name,), Rot, seed=0, message="but is now b"),
+    Bug(forgets_what_is_lost, (DurableRecordsSurvive.name,), BriefJournals, seed=0, message="durable only up to"),
+    Bug(says_more_than_is_durable, (DurabilityReportsHold.name,), Journals, seed=0, message="reported as synced by"),
+    Bug(counts_one_journal_too_many, (DurabilityReportsHold.name,), Journals, seed=0, message="reported as synced by"),
+    Bug(keeps_nothing_but_repairs, (JournalMatchesDelivery.name,), BriefJournals, seed=0, message="is not stored"),
 ]
 
 

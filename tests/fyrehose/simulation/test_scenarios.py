@@ -37,7 +37,7 @@ def worth_its_seed(outcome: RunOutcome) -> bool:
 def test_everything_holds_whatever_goes_wrong(scenario: type[FyrehoseScenario], simulate: Simulate) -> None:
     (outcome,) = simulate(scenario, seeds=[1])  # Fresh ones are for the soak.
     assert worth_its_seed(outcome) or not scenario.fault_counts[1], outcome
-    for what in ("handed over", "repaired", "acknowledged", "dropped"):
+    for what in ("delivered", "repaired", "acknowledged", "dropped"):
         assert outcome.counters[what] > 0, outcome.counters
 
 
@@ -178,7 +178,7 @@ def test_a_backbone_that_loses_its_disk_refuses_to_number_a_stream_that_clients_
     violation = scenario.run().violation
     assert violation is not None
     assert violation.invariant == StreamProgress.name
-    assert "published after the last fault, was given up" in violation.description
+    assert "published after the last fault, expired" in violation.description
     assert scenario.backbone.node.state.value == "a client knows the stream, and this backbone does not"
 
 
@@ -215,18 +215,18 @@ def forget(scenario: FyrehoseScenario) -> None:
     [
         (
             tell(InOrder, MessagesDelivered([Message(303, 0, b"", b"")])),
-            "303 handed over or reported, and 303 was before",
+            "303 delivered or reported as lost after 303",
         ),
-        (tell(InOrder, MessagesDelivered([Message(305, 0, b"", b"")])), "304 neither came nor was reported as lost"),
-        (tell(InOrder, MessagesDelivered([Message(304, 0, b"", b"")])), "which was not sent under it"),
-        (tell(InOrder, MessagesLost(303, 310)), "303 handed over or reported"),
-        (tell(InOrder, MessagesLost(306, 310)), "304 neither came"),
-        (tell(InOrder, MessagesLost(304, 303)), "which is no range"),
+        (tell(InOrder, MessagesDelivered([Message(305, 0, b"", b"")])), "304 neither delivered nor reported as lost"),
+        (tell(InOrder, MessagesDelivered([Message(304, 0, b"", b"")])), "which was not sent under this number"),
+        (tell(InOrder, MessagesLost(303, 310)), "303 delivered or reported"),
+        (tell(InOrder, MessagesLost(306, 310)), "304 neither delivered"),
+        (tell(InOrder, MessagesLost(304, 303)), "which is not a range"),
         (
             lambda scenario: invariant(scenario, ExactlyOnce).event_emitted(
                 scenario.participants[0].host, MessagesDelivered([Message(304, 0, b"", scenario.content.truth[17])])
             ),
-            "handed over again, as 304",
+            "delivered again, as 304",
         ),
         (
             lambda scenario: invariant(scenario, AcknowledgedArePublished).event_emitted(
@@ -234,8 +234,8 @@ def forget(scenario: FyrehoseScenario) -> None:
             ),
             "message 4 reported twice",
         ),
-        (forget, "17 of publisher was acknowledged, and neither came nor was reported as lost"),
-        (lambda scenario: scenario.participants[0].host.stop(), "does not run, long after the last fault"),
+        (forget, "17 of publisher was acknowledged, but neither delivered nor reported as lost"),
+        (lambda scenario: scenario.participants[0].host.stop(), "not running, long after the last fault"),
     ],
 )
 def test_a_broken_invariant_says_what_broke_and_where(

@@ -65,12 +65,12 @@ def test_each_part_of_a_split_action_is_an_action() -> None:
     ],
 )
 def test_unsplittable_line_is_refused(line: bytes) -> None:
-    with pytest.raises(UnencodableMessage, match=rf"has {len(line)} bytes; behind its sender {ROOM} fit"):
+    with pytest.raises(UnencodableMessage, match=rf"has {len(line)} bytes; only {ROOM} fit"):
         split_to_fit(line, PREFIX, LIMITS, split=True)
 
 
 def test_long_line_is_refused_when_splitting_is_off() -> None:
-    with pytest.raises(UnencodableMessage, match="behind its sender"):
+    with pytest.raises(UnencodableMessage, match="after its sender"):
         split_to_fit(b"PRIVMSG #c :" + b"x " * 240, PREFIX, LIMITS, split=False)
 
 

@@ -44,7 +44,7 @@ def test_invalid_arguments_are_refused_with_exit_status_2(arguments: str, compla
     ("arguments", "complaint"),
     [
         ("publish --node 127.0.0.1", "'127.0.0.1' is not HOST:PORT, such as 127.0.0.1:7878 or [::1]:7878"),
-        ("publish --dial tls:{host}", "'tls:{host}' has to have {host} and {port} in it, such as tls:{host}:{port}"),
+        ("publish --dial tls:{host}", "'tls:{host}' must contain {host} and {port}, such as tls:{host}:{port}"),
         ("publish --secret-file none", "secret file none cannot be read: No such file or directory"),
         ("publish --cluster= ", "cluster '' of 0 bytes: use 1 to 64 bytes of printable text"),
         ("publish none", "none: No such file or directory"),

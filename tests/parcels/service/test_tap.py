@@ -164,7 +164,7 @@ def test_endpoint_without_an_interface_listens_on_loopback(text: str, listening:
         ("--max-event 49153", r"--max-event 49153 is outside 1 to 49152"),
         ("--max-pending-mib 0", r"--max-pending-mib 0 is outside"),
         ("--max-links 0", r"--max-links 0 is outside"),
-        ("--dial tls:{host}", r"'tls:\{host\}' has to have \{host\} and \{port\} in it"),
+        ("--dial tls:{host}", r"'tls:\{host\}' must contain \{host\} and \{port\}"),
         ("--protocol no.Where", r"--protocol no.Where cannot be imported"),
         ("--protocol pathlib.Path", r"--protocol pathlib.Path is not a subclass of fyrehose_twisted.parcels.protocol"),
         ("--what", r"option --what not recognized"),
@@ -216,7 +216,7 @@ def test_journal_in_use_is_reported_before_the_start(tmp_path: Path) -> None:
 
 def test_unwritable_journal_directory_is_reported_before_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    assert "cannot be written, because of" in refusal_of("--listen 17878 --journal file/j")
+    assert "cannot be written:" in refusal_of("--listen 17878 --journal file/j")
 
 
 def test_http_option_without_the_web_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

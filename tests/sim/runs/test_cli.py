@@ -443,6 +443,20 @@ class TestList:
         assert any(line.startswith("fyrehose.storm  ") for line in lines)
         assert len({len(line) - len(line.partition("  ")[2].lstrip()) for line in lines}) == 1
 
+    def test_a_former_name_runs_the_renamed_scenario(
+        self, simulate: Simulate, toys: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from fyrehose_twisted.cli import main as cli
+        from fyrehose_twisted.sim.runs.scenario_ref import load
+
+        ticker = load("toys:Ticker")
+        monkeypatch.setattr(ticker, "aliases", ("toy.tock",), raising=False)
+        monkeypatch.setattr(cli, "_scenarios", lambda: [ticker])
+        assert "toy.tock" not in simulate("--list")[1]
+        status, out, _ = simulate("toy.tock", "--seed", 1)
+        assert status == 0
+        assert "toy.ticker" in out
+
     def test_the_first_sentence_says_what_it_is_about(
         self, simulate: Simulate, toys: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -207,7 +207,7 @@ class TestRunSeed:
     def test_what_raises_before_the_run_is_an_outcome_with_its_traceback(self) -> None:
         violation = run_seed(Impossible, 4).violation
         assert violation is not None
-        assert str(violation) == f"{NO_EXCEPTIONS}: at 0.000000 s, nowhere in particular: ValueError: of course"
+        assert str(violation) == f"{NO_EXCEPTIONS}: at 0.000000 s, whole network: ValueError: of course"
         assert 'raise ValueError("of course")' in violation.__notes__[0]
 
     def test_what_raises_in_a_node_has_its_traceback_too(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -282,5 +282,5 @@ def test_only_a_link_node_dials(lines_of: MakeLines) -> None:
 
     lines = lines_of("a")
     lines.network.add("odd", ("10.0.0.9", 9), lambda boot: Silent())
-    with pytest.raises(TypeError, match=r"^the Silent on odd dials, but is no ILinkNode"):
+    with pytest.raises(TypeError, match=r"^the Silent on odd dials, but is not an ILinkNode"):
         lines.network.host("odd").start()

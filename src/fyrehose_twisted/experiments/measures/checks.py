@@ -21,7 +21,9 @@ def check_network(network: SimulatedNetwork, measures: TreeMetrics) -> None:
             _raise_violation(network, "limits", f"{len(node.streams)} streams exceed the limit of {limit}", number)
     if measures.duplicate_deliveries:
         number, key, packet = measures.duplicate_deliveries[0]
-        _raise_violation(network, "delivered once", f"packet {packet} of {key.hex()} was delivered twice", number)
+        _raise_violation(
+            network, "delivered at most once", f"packet {packet} of {key.hex()} was delivered twice", number
+        )
 
 
 def _check_tree(network: SimulatedNetwork, key: bytes) -> None:
@@ -43,7 +45,9 @@ def _check_tree(network: SimulatedNetwork, key: bytes) -> None:
                 detail = f"{key.hex()}: {subscriber.node} is listed as a subscriber of {number} but has another parent"
                 _raise_violation(network, "symmetry", detail, number, subscriber.node)
         if number not in tops or not streams[tops[number]].is_root:
-            _raise_violation(network, "everybody reaches a root", f"{key.hex()}: {number} does not", number)
+            _raise_violation(
+                network, "every member reaches a root", f"{key.hex()}: {number} does not reach one", number
+            )
 
 
 def _raise_violation(network: SimulatedNetwork, invariant: str, detail: str, *nodes: int) -> NoReturn:

@@ -110,7 +110,7 @@ class SweepResults:
             try:
                 found = [parquet.ParquetFile(part).read(wanted.names) for part in sorted(path.glob("*.parquet"))]
             except (OSError, pyarrow.ArrowInvalid) as error:
-                raise OperationalError(f"{path} cannot be read: {error}; remove it, and it is done again") from error
+                raise OperationalError(f"{path} cannot be read: {error}; remove it to compute it again") from error
             for table in found:
                 missing = set(wanted.names).difference(table.schema.names)
                 if missing:

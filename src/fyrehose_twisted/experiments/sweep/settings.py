@@ -73,14 +73,14 @@ class NetworkSettings:
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ConfigurationError(f"{name}={getattr(self, name)!r}: a share goes from 0 up to, not including, 1")
         if self.subscribers > self.n:
-            raise ConfigurationError(f"subscribers={self.subscribers}: with n={self.n} there are not so many nodes")
+            raise ConfigurationError(f"subscribers={self.subscribers}: with n={self.n} there are too few nodes")
         self._check_links()
 
     def _check_links(self) -> None:
         for name, where in _TOPOLOGIES_OF.items():
             if getattr(self, name) != DEFAULTS[name] and self.topology not in where:
                 raise ConfigurationError(
-                    f"{name}={getattr(self, name)!r} means nothing with topology={self.topology!r}, only with"
+                    f"{name}={getattr(self, name)!r} does not apply to topology={self.topology!r}, only with"
                     f" {' and '.join(where)}; give those a [[grid]] of their own"
                 )
         if self.topology == "file":
@@ -135,7 +135,7 @@ def coerce_value(name: str, value: object) -> Value:
         return float(value)
     if type(value) is kind:
         return value  # type: ignore[return-value]  # It is the type of a value.
-    raise ConfigurationError(f"{name}={value!r}: it has to be {_TYPE_NAMES[kind]}")
+    raise ConfigurationError(f"{name}={value!r}: it must be {_TYPE_NAMES[kind]}")
 
 
 _TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}

@@ -20,9 +20,9 @@ NUMBER_MODULUS = 2**48
 """Modulus of exported packet numbers. They start anywhere below 2**62, and Prometheus uses floating point."""
 
 _STREAM_GAUGES = {
-    "root": "Whether this node is the root of the stream",
-    "subscribers": "Neighbours below this node in the stream",
-    "next": "The packet number after the highest that is known of the stream, modulo 2**48",
+    "root": "1 if this node is the root of the stream",
+    "subscribers": "Neighbours subscribed to the stream through this node",
+    "next": "Highest known packet number of the stream plus 1, modulo 2**48",
 }
 
 
@@ -46,12 +46,16 @@ class FreenetCollector(Collector):
         yield enum_gauge("fyrehose_freenet_streams", "Streams by phase", "phase", phases)
         subscribers = sum(len(stream.subscribers) for stream in state.streams)
         rows = (
-            ("location", "Where on the ring the node is", state.location),
+            ("location", "Location of the node on the ring", state.location),
             ("neighbours", "Neighbours with an open link", sum(one.linked for one in state.neighbours)),
-            ("roots", "Streams of which this node is the root", sum(one.is_root for one in state.streams)),
-            ("local", "Streams that this node's application has", sum(one.local for one in state.streams)),
-            ("subscribers", "Neighbours below this node, over all streams", subscribers),
-            ("requests", "Requests that are waited for", state.requests),
+            ("roots", "Streams that this node is the root of", sum(one.is_root for one in state.streams)),
+            (
+                "local",
+                "Streams that applications of this node are subscribed to",
+                sum(one.local for one in state.streams),
+            ),
+            ("subscribers", "Subscribed neighbours, summed over all streams", subscribers),
+            ("requests", "Pending requests", state.requests),
         )
         yield from gauge_families("fyrehose_freenet", rows)
         yield counter_family("fyrehose_freenet", state.counts)
@@ -62,7 +66,7 @@ class FreenetCollector(Collector):
 
 def _stream_families(streams: Sequence[StreamStatus]) -> Iterator[Metric]:
     phases = GaugeMetricFamily(
-        "fyrehose_freenet_stream_phase", "1 for the phase that the stream is in", labels=["key", "phase"]
+        "fyrehose_freenet_stream_phase", "1 for the current phase of the stream", labels=["key", "phase"]
     )
     root, subscribers, next_number = (
         GaugeMetricFamily(f"fyrehose_freenet_stream_{name}", description, labels=["key"])

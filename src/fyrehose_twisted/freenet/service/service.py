@@ -262,7 +262,7 @@ class FreenetService(NodeService):
         """
         node, links = self.node, self.links
         if node is None or links is None or not self.running or self._error is not None:
-            return fail(NotConnected("the node does not run"))
+            return fail(NotConnected("the node is not running"))
         token = next(self._tokens)
         done = self._pending_publishes[token] = Deferred()
         try:
@@ -297,10 +297,10 @@ class FreenetService(NodeService):
 
         :raises ConfigurationError: if that is no location.
         :raises StateFileError: if it cannot be remembered.
-        :raises NotConnected: if the node does not run.
+        :raises NotConnected: if the node is not running.
         """
         if self.node is None or self.links is None:
-            raise NotConnected("the node does not run")
+            raise NotConnected("the node is not running")
         self.node.move(location, self.links.now())
         self.links.flush_soon()
         if self._state is not None:
@@ -499,10 +499,10 @@ def _signer(
     """Return the function that signs a packet; ``None`` if the packet needs no signature or has one."""
     if signing_key is not None:
         if signing_key.key != key:
-            raise ConfigurationError(f"that key is the one of {signing_key.key.hex()}, and not of {key.hex()}")
+            raise ConfigurationError(f"the signing key is of {signing_key.key.hex()}, not of {key.hex()}")
         return lambda number: signing_key.sign(number, data)
     if is_signed(key) and number is None:
-        raise ConfigurationError(f"packets of {key.hex()} have to be signed: only the holder of its key can publish")
+        raise ConfigurationError(f"packets of {key.hex()} must be signed; pass the signing key of the stream")
     return None
 
 

@@ -47,7 +47,7 @@ class TreeInvariant(Invariant):
 class NoCycle(TreeInvariant):
     """No cycle of parents lasts long."""
 
-    name = "no cycle lasts"
+    name = "no lasting cycle"
 
     def __init__(self, participants: Participants, keys: list[bytes]) -> None:
         super().__init__(participants, keys)
@@ -80,7 +80,7 @@ class NoCycle(TreeInvariant):
 class SearchesTerminate(TreeInvariant):
     """Every search for a tree, and every wait for another search, ends."""
 
-    name = "nobody is stuck"
+    name = "searches terminate"
 
     def __init__(self, participants: Participants, keys: list[bytes], limit: float) -> None:
         super().__init__(participants, keys)
@@ -106,7 +106,7 @@ class SearchesTerminate(TreeInvariant):
 class SingleTree(TreeInvariant):
     """At the end all subscribers of a stream are in one tree, and both ends of each of its links agree."""
 
-    name = "one tree"
+    name = "single tree"
 
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
@@ -149,7 +149,7 @@ def _has_subscriber(stream: Stream | None, host: Host) -> bool:
 class DeliveredOnce(TreeInvariant):
     """Each packet is delivered to an application once, and only packets that were published are."""
 
-    name = "delivered once"
+    name = "delivered at most once"
 
     def __init__(self, participants: Participants, keys: list[bytes], *, allow_forged: bool = False) -> None:
         super().__init__(participants, keys)
@@ -164,16 +164,16 @@ class DeliveredOnce(TreeInvariant):
                     self.violated(f"packet {number} was delivered twice", host)
                 received[event.key, number, data] = None
                 if not self._allow_forged and data not in self.participants.published:
-                    self.violated(f"packet {number} was never published: {data!r}", host)
+                    self.violated(f"packet {number} was delivered but never published: {data!r}", host)
 
 
 class OneNumberPerPacket(TreeInvariant):
-    """A packet is delivered to all applications under the number that its publisher was told.
+    """A packet is delivered to all applications under the number that its publisher learned.
 
     A packet that was refused is not delivered at all.
     """
 
-    name = "each packet once"
+    name = "one number per packet"
 
     def __init__(self, participants: Participants, keys: list[bytes]) -> None:
         super().__init__(participants, keys)
@@ -212,7 +212,7 @@ class OneNumberPerPacket(TreeInvariant):
 class NoAcknowledgedLoss(TreeInvariant):
     """Every packet confirmed as published was delivered, at least to its publisher."""
 
-    name = "nothing vanishes"
+    name = "no acknowledged loss"
 
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
@@ -228,7 +228,7 @@ class NoAcknowledgedLoss(TreeInvariant):
 class SubscriberRequired(TreeInvariant):
     """A packet that needs a subscriber is published only if another node was subscribed."""
 
-    name = "published to a subscriber"
+    name = "subscriber required"
 
     def event_emitted(self, host: Host, event: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
@@ -248,7 +248,7 @@ class SubscriberRequired(TreeInvariant):
 class EventualDelivery(TreeInvariant):
     """A packet published at the end reaches all subscribers of the stream."""
 
-    name = "what is published arrives"
+    name = "eventual delivery"
 
     def __init__(self, participants: Participants, keys: list[bytes]) -> None:
         super().__init__(participants, keys)
@@ -279,7 +279,7 @@ class RestartRateBounded(TreeInvariant):
     hint and one for a neighbour.
     """
 
-    name = "restarts are few"
+    name = "restart rate is bounded"
     limit = 14
 
     def __init__(self, participants: Participants, keys: list[bytes]) -> None:
@@ -348,7 +348,7 @@ class RestartAnnouncedOnce(TreeInvariant):
 class MemoryBounded(TreeInvariant):
     """Nothing that a peer can make grow exceeds its limit."""
 
-    name = "limits hold"
+    name = "memory is bounded"
 
     def sample(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
@@ -358,7 +358,7 @@ class MemoryBounded(TreeInvariant):
             policy = host.node.config.policy
             self._check_handshakes(host)
             if len(host.node.streams) > policy.max_streams:
-                self.violated(f"{len(host.node.streams)} streams", host)
+                self.violated(f"{len(host.node.streams)} streams exceed the limit of {policy.max_streams}", host)
             for stream in host.node.streams.values():
                 for name, count, limit in (
                     ("requests", len(stream.requests), MAX_PARALLEL_REQUESTS + 2),
@@ -377,8 +377,8 @@ class MemoryBounded(TreeInvariant):
         sources = Counter(peer.address[0] for peer in handshakes if not peer.dialled)
         for source, count in sources.items():
             if count > config.max_handshakes_per_host:
-                self.violated(f"{count} links of {source} have not greeted", host)
+                self.violated(f"{count} links of {source} are in the handshake, above the limit", host)
         for since in handshakes.values():
             age = host.now - since
             if age > config.handshake_timeout + HANDSHAKE_GRACE:
-                self.violated(f"a link has not greeted for {age:.1f} s", host)
+                self.violated(f"a link has been in the handshake for {age:.1f} s", host)

@@ -228,7 +228,8 @@ class Calm(TreeScenario):
 class Crowd(TreeScenario):
     """All applications subscribe at the same time, and unsubscribe and subscribe again soon after."""
 
-    name = "freenet.crowd"
+    name = "freenet.mass-subscribe"
+    aliases = ("freenet.crowd",)
     sizes = (6, 12, 20)
     keys = 3
     subscribe_probability = 0.9
@@ -281,9 +282,10 @@ class Storm(TreeScenario):
 
 
 class NodeChurn(TreeScenario):
-    """Nodes die in quick succession, several at once, and return while others are still searching for parents."""
+    """Nodes crash in quick succession, several at once, and return while others are still searching for parents."""
 
-    name = "freenet.deaths"
+    name = "freenet.churn"
+    aliases = ("freenet.deaths",)
     sizes = (6, 9, 14, 20)
     duration = 240.0
     subscribe_probability = 0.7
@@ -302,7 +304,8 @@ class NodeChurn(TreeScenario):
 class Partitions(TreeScenario):
     """The network and its trees are partitioned and merge again."""
 
-    name = "freenet.islands"
+    name = "freenet.partitions"
+    aliases = ("freenet.islands",)
     duration = 400.0
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
@@ -319,7 +322,8 @@ class Partitions(TreeScenario):
 class LocationSwaps(TreeScenario):
     """Nodes keep swapping locations, and occasionally one dies."""
 
-    name = "freenet.swaps"
+    name = "freenet.location-swaps"
+    aliases = ("freenet.swaps",)
 
     def arrange(self) -> None:
         """See :class:`TreeScenario`."""
@@ -351,7 +355,8 @@ class LocationSwaps(TreeScenario):
 class Adversaries(TreeScenario):
     """Adversaries forge roots, restarts and packets, flood, replay, lie about their location and withhold answers."""
 
-    name = "freenet.strangers"
+    name = "freenet.adversaries"
+    aliases = ("freenet.strangers",)
     sizes = (4, 6, 9, 14)
     encoding_probability = 0.3
     search_limit = 700.0
@@ -383,7 +388,8 @@ class Adversaries(TreeScenario):
 class SilentCallers(TreeScenario):
     """Hosts keep opening connections without completing the handshake."""
 
-    name = "freenet.callers"
+    name = "freenet.stalled-handshakes"
+    aliases = ("freenet.callers",)
     sizes = (3, 4, 6)
     duration = 60.0
 
@@ -398,7 +404,8 @@ class SilentCallers(TreeScenario):
 class HintFlood(TreeScenario):
     """A subscriber keeps sending hints to roots that do not exist."""
 
-    name = "freenet.hints"
+    name = "freenet.hint-flood"
+    aliases = ("freenet.hints",)
     sizes = (4, 6, 9)
     duration = 900.0
     publish_interval = 10.0

@@ -82,7 +82,7 @@ class IdempotencyKeys:
         if entry.digest != digest:
             raise IdempotencyKeyReused("this Idempotency-Key was used before, with another body")
         if not entry.is_publishing and entry.sequences is None:
-            raise OutcomeUnknown("whether the messages with this Idempotency-Key are published is not known")
+            raise OutcomeUnknown("the outcome of an earlier request with this Idempotency-Key is unknown")
         return self._wait(entry)
 
     def _wait(self, entry: _Entry) -> Deferred[Sequence[int]]:
@@ -117,7 +117,7 @@ class IdempotencyKeys:
             own = self._sizes[client] > 0
             oldest = self._oldest(client) if own else next(filter(None, map(self._oldest, self._clients)), None)
             if oldest is None:
-                raise QueueFull(f"{pluralize(len(self), 'request')} with a key are under way", is_client_limit=own)
+                raise QueueFull(f"{pluralize(len(self), 'request')} with a key are in progress", is_client_limit=own)
             self._forget(*oldest)
 
     def _oldest(self, client: str) -> tuple[str, str] | None:

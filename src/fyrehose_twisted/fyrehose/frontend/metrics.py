@@ -22,28 +22,28 @@ class FrontendCollector(Collector):
         self._keys = keys
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics as they are now."""
+        """Yield the current metrics."""
         queue, lines, journals = self._publish_queue, self._lines, self._publish_queue.journals
         yield info_metric("frontend")
         counters = (
-            ("published", "Messages that came back from the backbone", queue.published),
-            ("published_bytes", "Bytes of these messages", queue.published_bytes),
-            ("unkept", "Messages that too few journals had synced in time", journals.not_kept),
-            ("refused_line_connections", "Those refused, being too many", lines.refused),
+            ("published", "Messages published", queue.published),
+            ("published_bytes", "Bytes of published messages", queue.published_bytes),
+            ("unkept", "Published messages that too few journals synced in time", journals.not_kept),
+            ("refused_line_connections", "Line connections refused above the limit", lines.refused),
         )
         yield from counter_families("fyrehose_frontend", counters)
-        description = "Messages not published, as far as is known"
+        description = "Messages that failed or whose outcome is unknown, by reason"
         yield labelled_counter("fyrehose_frontend_failed", description, "reason", queue.failed)
-        description = "What happened on connections for lines"
+        description = "Events on line connections"
         yield labelled_counter("fyrehose_frontend_line_events", description, "what", lines.counters)
-        unsynced = "Bytes published and not yet synced by a durable journal that is waited for"
+        unsynced = "Bytes published and not yet synced by enough journals"
         gauges = (
-            ("backbone", "Whether the backbone answers", queue.is_connected),
-            ("batches", "Requests and runs of lines under way", len(queue)),
-            ("waiting_bytes", "Bytes that wait to be sent", queue.waiting_bytes),
+            ("backbone", "1 if the backbone replies", queue.is_connected),
+            ("batches", "Batches in progress: requests, and groups of lines", len(queue)),
+            ("waiting_bytes", "Bytes queued for the backbone", queue.waiting_bytes),
             ("unsynced_bytes", unsynced, journals.unsynced_bytes),
-            ("journals", "Durable journals of the backbone", journals.count),
-            ("keys", "Requests with an idempotency key that are remembered", len(self._keys)),
-            ("line_connections", "Connections for lines", len(lines)),
+            ("journals", "Durable journals known to the backbone, at most 16", journals.count),
+            ("keys", "Idempotency keys remembered", len(self._keys)),
+            ("line_connections", "Open line connections", len(lines)),
         )
         yield from gauge_families("fyrehose_frontend", gauges)

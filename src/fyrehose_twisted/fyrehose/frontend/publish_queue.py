@@ -128,7 +128,7 @@ class PublishQueue:
             and self._waiting_bytes_by_client[client] + size > config.waiting_bytes_per_client
         ):
             raise QueueFull(
-                f"{pluralize(self._waiting_bytes_by_client[client], 'byte')} of yours wait to be published",
+                f"this client has {pluralize(self._waiting_bytes_by_client[client], 'byte')} waiting to be published",
                 is_client_limit=True,
             )
         # A client may use at most as much as is left, so that some room is always left for another one.

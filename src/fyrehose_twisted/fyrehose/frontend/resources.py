@@ -45,7 +45,7 @@ class MessageResource:
         many = kind in NDJSON
         messages = self._lines(body) if many else [body]
         if not body:
-            raise bad_request("there is no message of no bytes")
+            raise bad_request("a message must not be empty")
         if kind == b"application/json":
             _check_json(body, "the body")
         kept = parse_number(single_header(request, b"Kept"), "Kept", self._publish_queue.kept, MAX_HOLDINGS)
@@ -53,7 +53,7 @@ class MessageResource:
         client = request.client_name
         wait = self._publish_queue.rate_limiter.wait_time(client)
         if wait > 0:
-            raise too_many_requests("too-many-messages", "you publish more than you may", wait)
+            raise too_many_requests("too-many-messages", "the publish rate of this client is too high", wait)
         try:
             published = self._publish(client, key, messages, b"%d%b" % (many, body))
         except MessageTooLarge as error:

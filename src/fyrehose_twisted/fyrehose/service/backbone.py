@@ -81,7 +81,7 @@ class BackboneService(DatagramService):
         )
         if self.protocol.state.hole is not None:
             self.log.warn(
-                "the last stop left no exact record: numbers {first} to {last} are lost, or were never given",
+                "the last stop left no exact record: numbers {first} to {last} are lost, or were never assigned",
                 first=self.protocol.state.hole[0],
                 last=self.protocol.state.hole[1],
             )

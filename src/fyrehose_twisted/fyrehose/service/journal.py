@@ -144,7 +144,7 @@ class JournalService(DatagramService):
             self.log.info("{journal} is empty", journal=journal)
         else:
             self.log.info(
-                "{journal} begins at {first:,} and is whole up to {last:,}",
+                "{journal} begins at {first:,} and is complete up to {last:,}",
                 journal=journal,
                 first=bounds.first,
                 last=bounds.next - 1,
@@ -154,7 +154,7 @@ class JournalService(DatagramService):
         node, journal = protocol.node, self.journal
         if node is not None and journal is not None:
             self.log.info(
-                "messages received: {received:,}, {repaired:,} of them as repairs; kept: {taken:,}, lost: {lost:,}",
+                "messages received: {received:,}, {repaired:,} of them as repairs; stored: {taken:,}, lost: {lost:,}",
                 received=node.counters.received,
                 repaired=node.counters.repaired,
                 taken=journal.counters.taken,

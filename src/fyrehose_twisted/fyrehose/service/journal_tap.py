@@ -179,7 +179,8 @@ def _probe_directory(path: Path, stream: str) -> None:
     while not os.path.exists(existing):  # Path.exists raises without permission or with a name that is too long.
         existing = existing.parent
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        raise SystemExit(f"fyrehose-journal: --directory {path} cannot be written, because of {existing}")
+        problem = f"{existing} is not a writable directory"
+        raise SystemExit(f"fyrehose-journal: --directory {path} cannot be written: {problem}")
     journal = path / directory_name(stream)
     if (journal / LOCK_NAME).exists():
         try:

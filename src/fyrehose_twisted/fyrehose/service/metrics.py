@@ -17,31 +17,31 @@ from fyrehose_twisted.net.udp import DatagramPort
 
 _BACKBONE_COUNTERS = {
     "datagrams": "Datagrams received",
-    "published": "Messages that were given a number",
-    "published_bytes": "Bytes of DATA in them",
-    "delivered": "DELIVERs sent, one a message and subscriber",
-    "delivered_bytes": "Bytes of DATA in them",
+    "published": "Messages numbered",
+    "published_bytes": "DATA bytes of numbered messages",
+    "delivered": "DELIVERs sent, one per message and subscriber",
+    "delivered_bytes": "DATA bytes of DELIVERs sent",
     "keepalives": "KEEPALIVEs received",
     "requests": "REQUESTs received",
-    "repeated": "PUSHes of messages that had a number already, which was told again",
-    "answered": "REQUESTs answered from memory alone",
-    "routed": "REQUESTs passed on to clients, in whole or in part",
-    "beyond": "REQUESTs for numbers that had not been given yet",
+    "repeated": "Duplicate PUSHes, answered with the existing number",
+    "answered": "REQUESTs answered entirely from memory",
+    "routed": "REQUESTs forwarded to clients, in whole or in part",
+    "beyond": "REQUESTs for numbers above the last assigned",
     "forwards": "FORWARDs sent",
 }
 
 _CLIENT_COUNTERS = {
-    "received": "Messages that came, repairs and what came twice included",
-    "delivered": "Messages handed over to the application",
-    "duplicates": "Messages that came and were here already",
-    "repeats": "Messages not handed over because they were published twice",
-    "repaired": "Missing messages that came because they were asked for",
-    "lost": "Numbers given up, because nobody has them or they were never given",
+    "received": "Messages received, including repairs and duplicates",
+    "delivered": "Messages delivered to the application, in order",
+    "duplicates": "Duplicates received",
+    "repeats": "Messages suppressed because they were published twice",
+    "repaired": "Missing messages repaired",
+    "lost": "Numbers given up: no client that was asked holds them",
     "requests": "REQUESTs sent",
-    "pushes": "PUSHes sent, those sent again included",
-    "published": "Messages of its own that came back with a number",
-    "publish_failed": "Messages of its own that did not come back in time",
-    "unkept": "Messages of its own that too few journals kept in time",
+    "pushes": "PUSHes sent, including retransmissions",
+    "published": "Own messages published",
+    "publish_failed": "Own messages not confirmed in time",
+    "unkept": "Own messages that too few journals synced in time",
 }
 
 
@@ -52,7 +52,7 @@ class BackboneCollector(Collector):
         self._protocol = protocol
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics as they are now."""
+        """Yield the current metrics."""
         yield info_metric("backbone", stream=getattr(self._protocol.state, "stream", None))
         node = self._protocol.node
         if node is None:
@@ -62,39 +62,39 @@ class BackboneCollector(Collector):
         port: object = self._protocol.transport
         if isinstance(port, DatagramPort):
             yield from _port_metrics("fyrehose_backbone", port)
-        sent_again = "Messages sent again from memory", node.repair_dispatcher.retransmitted
+        sent_again = "Messages retransmitted from memory", node.repair_dispatcher.retransmitted
         yield from counter_families("fyrehose_backbone", [("retransmitted", *sent_again)])
         yield from gauge_families("fyrehose_backbone", _backbone_gauges(node))
 
 
 def _backbone_gauges(node: Backbone) -> Iterator[tuple[str, str, float]]:
     clients, resending = node.clients, node.repair_dispatcher
-    yield "clients", "Clients alive", len(clients)
+    yield "clients", "Connected clients", len(clients)
     for name, flag in (("subscribers", Flags.NOSUBSCRIBE), ("journals", Flags.NOJOURNAL)):
-        yield name, f"Clients alive that are {name}", sum(not client.flags & flag for client in clients)
+        yield name, f"Connected clients that are {name}", sum(not client.flags & flag for client in clients)
     durable = sum(bool(client.flags & Flags.DURABLE) for client in clients)
-    yield "durable_journals", "Clients alive that are durable journals", durable
-    yield "retransmit_bytes", "Bytes of the latest messages in memory", resending.buffered_bytes
+    yield "durable_journals", "Connected clients that are durable journals", durable
+    yield "retransmit_bytes", "Bytes of recent messages in memory", resending.buffered_bytes
     rate = resending.backpressure.effective_rate or 0.0
-    yield "rate_limit_bytes", "Bytes a second that publishers are slowed down to, 0 for none", rate
-    yield "sequence", "The last number given", node.sequencer.last
+    yield "rate_limit_bytes", "Publish rate limit in bytes per second, 0 for none", rate
+    yield "sequence", "Last assigned number", node.sequencer.last
 
 
 class ClientCollector(Collector):
-    """Turns the state of a running client into metrics named ``fyrehose_client_*``."""
+    """Collector of the metrics ``fyrehose_client_*`` of a running client."""
 
     def __init__(self, protocol: ClientProtocol) -> None:
         self._protocol = protocol
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics as they are now."""
+        """Yield the current metrics."""
         node = self._protocol.node
         if node is None:
             return
         rows = (
             *_counter_rows(_CLIENT_COUNTERS, node.counters),
-            ("resent", "PUSHes sent again", node.send_queue.retransmissions),
-            ("answered", "Messages sent as repairs", node.repair_responder.sent),
+            ("resent", "PUSHes retransmitted", node.send_queue.retransmissions),
+            ("answered", "Messages sent to other clients as repairs", node.repair_responder.sent),
         )
         yield from counter_families("fyrehose_client", rows)
         yield labelled_counter("fyrehose_client_dropped", "Packets refused, by reason", "reason", node.drops.counts)
@@ -105,15 +105,15 @@ class ClientCollector(Collector):
 
 
 def _client_gauges(node: Client) -> Iterator[tuple[str, str, float]]:
-    yield "connected", "Whether the backbone answered in the last 5 s", node.keepalive.connected
+    yield "connected", "1 if the backbone replied in the last 5 s", node.keepalive.connected
     if node.keepalive.round_trip is not None:
-        yield "round_trip_seconds", "Until the latest KEEPALIVE was answered", node.keepalive.round_trip
-    yield "missing", "Numbers that are missing now, and not given up", node.missing_count
-    yield "waiting_bytes", "Bytes that wait for missing messages, or for the application", node.buffered_bytes
-    yield "pending", "Messages of its own that have not come back yet", len(node.send_queue)
-    yield "keeping", "Messages of its own that wait until journals keep them", len(node.durability)
+        yield "round_trip_seconds", "Round-trip time of the latest KEEPALIVE", node.keepalive.round_trip
+    yield "missing", "Numbers missing and not given up", node.missing_count
+    yield "waiting_bytes", "Bytes buffered behind missing messages or a slow application", node.buffered_bytes
+    yield "pending", "Own messages not yet confirmed", len(node.send_queue)
+    yield "keeping", "Own messages waiting for journals to sync them", len(node.durability)
     if node.next_sequence is not None:
-        yield "sequence", "Number of the last message handed over", node.next_sequence - 1
+        yield "sequence", "Number of the last message delivered", node.next_sequence - 1
 
 
 def _counter_rows(descriptions: Mapping[str, str], counters: object) -> Iterator[tuple[str, str, float]]:
@@ -123,4 +123,4 @@ def _counter_rows(descriptions: Mapping[str, str], counters: object) -> Iterator
 def _port_metrics(prefix: str, port: DatagramPort) -> Iterator[Metric]:
     yield labelled_counter(f"{prefix}_send_errors", "Datagrams not sent", "errno", port.send_errors)
     size = port.receive_buffer
-    yield GaugeMetricFamily(f"{prefix}_receive_buffer_bytes", "What the kernel keeps for bursts", value=size)
+    yield GaugeMetricFamily(f"{prefix}_receive_buffer_bytes", "Receive buffer size of the socket", value=size)

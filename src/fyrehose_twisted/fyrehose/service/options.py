@@ -44,5 +44,5 @@ def ipv4_interface(text: str) -> IPv4Address:
 def require_parent_directory(path: Path) -> Path:
     """Return ``path``. :raises UsageError: if its parent directory does not exist."""
     if not path.parent.is_dir():
-        raise UsageError(f"{path.parent} is not a directory; make it, or choose another place for {path.name}")
+        raise UsageError(f"{path.parent} is not a directory; create it, or choose another path for {path.name}")
     return path

@@ -129,7 +129,8 @@ class Journals(FyrehoseScenario):
 class Rot(Journals):
     """Bit rot and power failures on the disks of journals. Damaged records are reported and repaired."""
 
-    name: ClassVar[str] = "fyrehose.rot"
+    name: ClassVar[str] = "fyrehose.bit-rot"
+    aliases: ClassVar[tuple[str, ...]] = ("fyrehose.rot",)
 
     def fault_mix(self) -> Sequence[tuple[float, fault_generators.FaultGenerator]]:
         """See :class:`FyrehoseScenario`."""
@@ -145,7 +146,8 @@ class Rot(Journals):
 class Crowd(FyrehoseScenario):
     """Many subscribers and busy publishers on narrow links."""
 
-    name: ClassVar[str] = "fyrehose.crowd"
+    name: ClassVar[str] = "fyrehose.congestion"
+    aliases: ClassVar[tuple[str, ...]] = ("fyrehose.crowd",)
     messages: ClassVar[int] = 1_000
     profiles: ClassVar[Sequence[ClientProfile]] = (
         *(ClientProfile(f"publisher-{number}", publishes=True) for number in range(5)),
@@ -169,7 +171,8 @@ class Bystanders(FyrehoseScenario):
     """One client holds the whole stream, many others joined late and hold its end, and packets are lost. Late joiners
     still receive the beginning. In half of the runs the holder has a durable journal, in the others memory."""
 
-    name: ClassVar[str] = "fyrehose.bystanders"
+    name: ClassVar[str] = "fyrehose.late-joiners"
+    aliases: ClassVar[tuple[str, ...]] = ("fyrehose.bystanders",)
     pause_count: ClassVar[int] = 0
     fault_counts: ClassVar[tuple[int, int]] = (0, 0)
     profiles: ClassVar[Sequence[ClientProfile]] = (

@@ -203,7 +203,7 @@ class FyrehoseScenario(Scenario):
         for one in self.participants:
             for application in one.applications:
                 counters = application.client.counters
-                total["handed over"] += application.handed.count
+                total["delivered"] += application.handed.count
                 total["reported lost"] += application.lost.count
                 total["repaired"] += counters.repaired
                 total["repeats"] += counters.repeats

@@ -161,7 +161,9 @@ def _decode_deliver(datagram: Datagram) -> Deliver:
         raise MalformedPacket("size", f"DELIVER of {len(datagram)} bytes; its header alone has 9")
     _, length, high, low = DATA_HEADER.unpack_from(datagram)
     if length != len(datagram) - DATA_HEADER.size:
-        raise MalformedPacket("length", f"DELIVER says {length} bytes of DATA, {len(datagram) - DATA_HEADER.size} came")
+        raise MalformedPacket(
+            "length", f"DELIVER declares {length} bytes of DATA, but has {len(datagram) - DATA_HEADER.size}"
+        )
     if length > MAX_DATA:
         raise MalformedPacket("length", f"DELIVER of {length} bytes of DATA is over {MAX_DATA}")
     return Deliver(high << 32 | low, bytes(datagram[DATA_HEADER.size :]))
@@ -178,7 +180,9 @@ def _decode_push(datagram: Datagram) -> Push:
     elif length == size - PUSH_V1_HEADER.size:
         dialect, start = Dialect.V1, PUSH_V1_HEADER.size
     else:
-        raise MalformedPacket("length", f"PUSH of {size} bytes says {length} bytes of DATA, which fits neither version")
+        raise MalformedPacket(
+            "length", f"PUSH of {size} bytes declares {length} bytes of DATA, which fits neither version"
+        )
     if length > MAX_DATA:
         raise MalformedPacket("length", f"PUSH of {length} bytes of DATA is over {MAX_DATA}")
     return Push(bytes(datagram[start:]), dialect, bool(kind & CONFIRM), bool(kind & AGAIN))

@@ -69,7 +69,7 @@ def decode_extension(datagram: bytes) -> Extension:
     if kind not in list(ExtensionKind):
         raise MalformedPacket("unknown_type", f"extension {kind:#04x} is not one of the protocol's")
     if zlib.crc32(body) != int.from_bytes(datagram[-_CRC.size :]):
-        raise MalformedPacket("checksum", f"{ExtensionKind(kind).name} of {len(datagram)} bytes was damaged on its way")
+        raise MalformedPacket("checksum", f"{ExtensionKind(kind).name} of {len(datagram)} bytes has a wrong checksum")
     return _decode(ExtensionKind(kind), body)
 
 
@@ -111,4 +111,4 @@ def _check_decoded(*numbers: int) -> None:
 
 def _check_size(kind: ExtensionKind, size: int, is_valid: bool) -> None:
     if not is_valid:
-        raise MalformedPacket("size", f"{kind.name} of {size} bytes, which is no size that it can have")
+        raise MalformedPacket("size", f"{kind.name} of {size} bytes, which is not a valid size")

@@ -29,18 +29,18 @@ class HydraCollector(Collector):
         yield info_metric("hydra", network=state.network)
         tags = {node.id: node.tag for node in state.nodes}
         leader = None if state.leader is None else tags.get(state.leader, str(state.leader))
-        yield label_gauge("fyrehose_hydra_leader", "1 for the tag of the node that leads", "leader", leader)
+        yield label_gauge("fyrehose_hydra_leader", "1 for the tag of the leader", "leader", leader)
         roles = {role.value: float(state.role is role) for role in Role}
-        yield enum_gauge("fyrehose_hydra_role", "1 for the role that the node has", "role", roles)
+        yield enum_gauge("fyrehose_hydra_role", "1 for the role of this node", "role", roles)
         rows = (
-            ("term", "The highest term that is known", state.term),
-            ("leader_known", "Whether somebody leads", state.leader is not None),
-            ("lease_seconds", "What is left of the lease of this node", state.lease or 0.0),
-            ("nodes", "Nodes that belong to the network, this one included", len(state.nodes)),
-            ("quorum", "Votes that an election takes", state.quorum),
-            ("links", "Links that are open", sum(link.open for link in state.links)),
-            ("irc_open", "Whether this node is on IRC", state.irc == "open"),
-            ("waiting", "Lines for IRC that wait here", state.waiting),
+            ("term", "Highest known term", state.term),
+            ("leader_known", "1 if a leader is known", state.leader is not None),
+            ("lease_seconds", "Time left of the lease of this node, 0 for none", state.lease or 0.0),
+            ("nodes", "Nodes of the network, including this one", len(state.nodes)),
+            ("quorum", "Votes required to win an election", state.quorum),
+            ("links", "Open links", sum(link.open for link in state.links)),
+            ("irc_open", "1 if this node is connected to IRC", state.irc == "open"),
+            ("waiting", "Lines for IRC queued on this node", state.waiting),
             ("expected", "Number of the next line from IRC", state.expected),
         )
         yield from gauge_families("fyrehose_hydra", rows)

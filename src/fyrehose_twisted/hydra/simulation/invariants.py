@@ -58,7 +58,7 @@ def holds_lease(host: Host) -> bool:
 class SingleLeaderPerTerm(NetworkInvariant):
     """At most one node is elected in each term."""
 
-    name: ClassVar[str] = "one leader a term"
+    name: ClassVar[str] = "one leader per term"
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -83,7 +83,7 @@ class SingleLeaderPerTerm(NetworkInvariant):
 class SingleLease(NetworkInvariant):
     """At most one node holds a lease, and only that node writes lines to IRC."""
 
-    name: ClassVar[str] = "one lease at any moment"
+    name: ClassVar[str] = "one lease at a time"
 
     def event_emitted(self, host: Host, event: object) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
@@ -91,7 +91,7 @@ class SingleLease(NetworkInvariant):
             return
         if isinstance(event, ToIrc):
             if not holds_lease(host) and host.now < event.deadline:
-                self.violated(f"hands {event.line!r} to IRC without a lease", host)
+                self.violated(f"writes {event.line!r} to IRC without a lease", host)
             self._check_leases()
         elif isinstance(event, OpenIrc | RoleChanged | LeaderChanged):
             self._check_leases()
@@ -103,13 +103,13 @@ class SingleLease(NetworkInvariant):
     def _check_leases(self) -> None:
         holders = [host for host in self.participants.hosts if holds_lease(host)]
         if len(holders) > 1:
-            self.violated("both may write to IRC", *holders)
+            self.violated("several nodes hold a lease", *holders)
 
 
 class SingleVotePerTerm(NetworkInvariant):
     """A node votes once per term; with a state file, also across crashes."""
 
-    name: ClassVar[str] = "one vote a term"
+    name: ClassVar[str] = "one vote per term"
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -123,16 +123,16 @@ class SingleVotePerTerm(NetworkInvariant):
             return
         kind = type(message).__name__
         if self._votes.setdefault((kind, message.term, message.id), message.nom) != message.nom:
-            self.violated(f"{message.id} is for two in term {message.term}", host)
+            self.violated(f"{message.id} votes for two nodes in term {message.term}", host)
         life = 0 if host.on_persist is not None else host.boots
         if self._voters.setdefault((kind, message.term, host, life), message.id) != message.id:
-            self.violated(f"is a voter twice in term {message.term}", host)
+            self.violated(f"votes under two ids in term {message.term}", host)
 
 
 class MonotonicTerms(NetworkInvariant):
     """Each new lease has a higher term than all earlier ones, if nodes store terms; a node never withdraws a vote."""
 
-    name: ClassVar[str] = "terms rise"
+    name: ClassVar[str] = "terms increase"
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -150,14 +150,14 @@ class MonotonicTerms(NetworkInvariant):
         life = host, 0 if host.on_persist is not None else host.boots
         voted = host.node._context.durable.voted
         if voted < self._voted[life]:
-            self.violated(f"is bound in term {voted} after {self._voted[life]}", host)
+            self.violated(f"the last voted term falls from {self._voted[life]} to {voted}", host)
         self._voted[life] = voted
 
 
 class LineAgreement(NetworkInvariant):
     """All nodes receive the same lines under the same numbers, in order, and detect gaps."""
 
-    name: ClassVar[str] = "lines have no holes"
+    name: ClassVar[str] = "line agreement"
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -188,39 +188,39 @@ class LineAgreement(NetworkInvariant):
         joined = life in self._joined
         self._joined.discard(life)
         if term < last_term and host.on_persist is not None:
-            self.violated(f"gets line {first} of term {term} after term {last_term}", host)
+            self.violated(f"receives line {first} of term {term} after term {last_term}", host)
         if last_term >= 0 and term > last_term and first > 0 and not joined:
-            self.violated(f"gets line {first} of term {term} first, and is not told of a gap", host)
+            self.violated(f"receives line {first} of term {term} first, and no report of a gap", host)
         if term == last_term and first < expected:
-            self.violated(f"gets line {first} of term {term} twice", host)
+            self.violated(f"receives line {first} of term {term} twice", host)
         if term == last_term and first > expected and not joined:
-            self.violated(f"gets line {first} of term {term} after {expected - 1}, and is not told of a gap", host)
+            self.violated(f"receives line {first} of term {term} after {expected - 1}, and no report of a gap", host)
         self._next[life] = term, after
 
 
 class AtMostOnceSend(NetworkInvariant):
-    """At-most-once lines are said at most once, and reported outcomes are true."""
+    """At-most-once lines are sent at most once, and reported outcomes are true."""
 
-    name: ClassVar[str] = "said at most once"
+    name: ClassVar[str] = "sent at most once"
 
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
         for wish in self.participants.requested_lines.values():
             host = wish.host
-            assert host is not None, "somebody wanted it"
+            assert host is not None, "every requested line has a host"
             if wish.send_count > 1 and not wish.retry:
-                self.violated(f"{wish.line!r} was said {wish.send_count} times", host)
+                self.violated(f"{wish.line!r} was sent {wish.send_count} times", host)
             if wish.outcome is Outcome.SAID and not wish.read_count:
-                self.violated(f"{wish.line!r} is said to have been said, and nobody on IRC read it", host)
+                self.violated(f"{wish.line!r} was reported as said, but not seen on IRC", host)
             if wish.outcome is Outcome.REFUSED and wish.read_count:
-                self.violated(f"{wish.line!r} is said to have been refused, and was read on IRC", host)
+                self.violated(f"{wish.line!r} was reported as refused, but seen on IRC", host)
 
     def event_emitted(self, host: Host, event: object) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         if isinstance(event, LinesReceived):
             names = [name for name, _ in map(untag, event.lines) if name is not None]
             if len(names) != len(set(names)):
-                self.violated("hears one line said twice", host)
+                self.violated("receives one line twice", host)
 
 
 class SilentServerDetected(NetworkInvariant):
@@ -229,7 +229,7 @@ class SilentServerDetected(NetworkInvariant):
     :param drift: largest clock drift.
     """
 
-    name: ClassVar[str] = "silence is noticed"
+    name: ClassVar[str] = "silent IRC servers are detected"
 
     def __init__(self, participants: Participants, drift: float) -> None:
         super().__init__(participants)
@@ -249,14 +249,14 @@ class SilentServerDetected(NetworkInvariant):
                 since[connection] = self._since.get(connection, self.network.elapsed)
                 waited = self.network.elapsed - since[connection]
                 if waited > host.node.config.irc_patience / (1 - self._drift) + LINGER:
-                    self.violated(f"waits for an answer of IRC for {waited:.0f} s", host)
+                    self.violated(f"has waited for a reply of the IRC server for {waited:.0f} s", host)
         self._since = since
 
 
 class NoRebroadcastStorm(NetworkInvariant):
     """A node sends each message once over each link."""
 
-    name: ClassVar[str] = "no storm"
+    name: ClassVar[str] = "no rebroadcast storm"
     _kinds: ClassVar[frozenset[type]] = frozenset((Nominate, Pledge, Call, Elect, Pong, Recv))
 
     def __init__(self, participants: Participants) -> None:
@@ -270,8 +270,8 @@ class NoRebroadcastStorm(NetworkInvariant):
             return
         if isinstance(message, Pong):
             message = message._replace(count=0)
-        what: object = (host.node.term, message.idx) if isinstance(message, Recv) else message
-        key = host, host.boots, what
+        content: object = (host.node.term, message.idx) if isinstance(message, Recv) else message
+        key = host, host.boots, content
         self._sent[key] += 1
         links = len(self.network.streams.connection_ends(host))
         if self._sent[key] > 2 + 2 * links:
@@ -283,7 +283,7 @@ class NoRebroadcastStorm(NetworkInvariant):
 class QuorumRequiredToDrop(NetworkInvariant):
     """A leader without a quorum drops no node."""
 
-    name: ClassVar[str] = "a minority drops nobody"
+    name: ClassVar[str] = "dropping a node requires a quorum"
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -302,7 +302,7 @@ class QuorumRequiredToDrop(NetworkInvariant):
 class InductionsTerminate(NetworkInvariant):
     """An induction takes at most two MAX_MEETs."""
 
-    name: ClassVar[str] = "inductions end"
+    name: ClassVar[str] = "inductions terminate"
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -317,7 +317,7 @@ class InductionsTerminate(NetworkInvariant):
                 key = host, host.boots, ind
                 now[key] = self._since.get(key, host.now)
                 if host.running and host.now - now[key] > 2 * host.node.config.timers.max_meet:
-                    self.violated(f"mediates for {ind} since {now[key]}", host)
+                    self.violated(f"has mediated for {ind} since {now[key]}", host)
         self._since = now
 
 
@@ -327,7 +327,7 @@ class IntroducedToAll(NetworkInvariant):
     It needs messages on the links, not bytes.
     """
 
-    name: ClassVar[str] = "all meet who comes"
+    name: ClassVar[str] = "MEET from all nodes before WELCOME"
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -358,15 +358,15 @@ class IntroducedToAll(NetworkInvariant):
         self._inducted[life] = node.counters["inducted"]
         knocked = self._knocks.get((*life, event.id), host.now)
         asked = {member.id for member in node._context.registry if member.registered_at < knocked} - {node.id, event.id}
-        strangers = asked - self._met[*life, event.id]
-        if strangers:
-            self.violated(f"took {event.id} in, and {', '.join(map(str, strangers))} had not met it", host)
+        missing = asked - self._met[*life, event.id]
+        if missing:
+            self.violated(f"registered {event.id} before MEET from {', '.join(map(str, missing))}", host)
 
 
 class LinksIdentified(NetworkInvariant):
     """Both ends bind a link soon, and no node mistakes a guardian for its node."""
 
-    name: ClassVar[str] = "links are bound"
+    name: ClassVar[str] = "links are identified"
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -378,27 +378,27 @@ class LinksIdentified(NetworkInvariant):
         nodes |= {guardian: guardian.node.id for guardian in self.participants.guardians.values() if guardian.up}
         now: dict[tuple[Host, int, Peer], float] = {}
         for host in self.up():
-            standing = host.node._context
+            context = host.node._context
             ends = self.network.streams.connection_ends(host).values()
             others = {end.peer: end.other.host for end in ends if end.other is not None}
-            for tie in standing.links:
-                other = others.get(tie.peer)
+            for link in context.links:
+                other = others.get(link.peer)
                 if other is None or other is host:
                     continue
-                if tie.relays and other in self.participants.guardians.values():
-                    self.violated(f"takes the guardian of {tie.node} for that node", host)
-                if tie.node is None and nodes.get(other) in standing.registry:
-                    key = host, host.boots, tie.peer
+                if link.relays and other in self.participants.guardians.values():
+                    self.violated(f"takes the guardian of node {link.node} for the node", host)
+                if link.node is None and nodes.get(other) in context.registry:
+                    key = host, host.boots, link.peer
                     now[key] = self._since.get(key, self.network.elapsed)
                     if self.network.elapsed - now[key] > 6 * host.node.config.timers.max_ping:
-                        self.violated(f"does not know that {nodes[other]} is behind a link", host)
+                        self.violated(f"has not identified node {nodes[other]} at the other end of a link", host)
         self._since = now
 
 
 class Usage(NamedTuple):
     """Usage and limit of a resource."""
 
-    what: str
+    resource: str
     used: int
     limit: int
 
@@ -415,21 +415,23 @@ class MemoryBounded(NetworkInvariant):
             config, registry = node.config, node._context.registry
             size = config.network_size or 64
             for use in (
-                Usage("nodes and places", registry.places_taken() if node._context.has_fixed_quorum else 0, size),
+                Usage(
+                    "nodes and reserved places", registry.places_taken() if node._context.has_fixed_quorum else 0, size
+                ),
                 Usage("links", node._context.links.accepted, config.max_links + 1),
-                Usage("lines to say", len(node._components.send_queue), config.max_queue),
+                Usage("lines in the send queue", len(node._components.send_queue), config.max_queue),
                 Usage("lines for IRC", len(node._components.irc_writer), config.max_queue + MAX_PARTS),
-                Usage("lines without an answer", len(node._components.irc_writer.pending_replies), MAX_UNANSWERED),
-                Usage("knocks", len(node._components.induction._waiting_knocks), 16),
+                Usage("lines without a reply", len(node._components.irc_writer.pending_replies), MAX_UNANSWERED),
+                Usage("waiting knocks", len(node._components.induction._waiting_knocks), 16),
             ):
                 if use.used > use.limit:
-                    self.violated(f"{use.what}: {use.used:,} in use, the limit is {use.limit:,}", host)
+                    self.violated(f"{use.resource}: {use.used:,} in use, the limit is {use.limit:,}", host)
 
 
 class NetworkConverges(NetworkInvariant):
     """After the last fault, all nodes form one network with one leader and equal registries."""
 
-    name: ClassVar[str] = "the network recovers"
+    name: ClassVar[str] = "the network converges"
 
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
@@ -451,7 +453,7 @@ class RecoversAfterPartition(NetworkInvariant):
     :param drift: largest clock drift.
     """
 
-    name: ClassVar[str] = "it heals in time"
+    name: ClassVar[str] = "recovery after a partition is bounded"
 
     def __init__(self, participants: Participants, healed: Callable[[], float], drift: float) -> None:
         super().__init__(participants)
@@ -474,7 +476,7 @@ class RecoversAfterPartition(NetworkInvariant):
         bound = max_recovery_time(hosts[0].node.config.timers) / (1 - self._drift)
         since = max(healed, self._last)
         if self._whole and now - since > bound:
-            self.violated(f"nobody leads for {now - since:.0f} s", *hosts)
+            self.violated(f"no leader for {now - since:.0f} s", *hosts)
 
 
 class ReunitesAfterPartition(NetworkInvariant):
@@ -483,7 +485,7 @@ class ReunitesAfterPartition(NetworkInvariant):
     :param healed: end of the last partition in seconds after the start.
     """
 
-    name: ClassVar[str] = "one network again"
+    name: ClassVar[str] = "the network reunites"
 
     def __init__(self, participants: Participants, healed: Callable[[], float]) -> None:
         super().__init__(participants)
@@ -499,7 +501,7 @@ class ReunitesAfterPartition(NetworkInvariant):
         problem = find_disagreement(hosts)
         self._is_one = problem is None
         if problem is not None and now - healed > hosts[0].node.config.timers.max_ping:
-            self.violated(f"{now - healed:.0f} s after the network was cut apart, {problem}", *hosts)
+            self.violated(f"{now - healed:.0f} s after the end of the partition, {problem}", *hosts)
 
 
 def has_registered_quorum(hosts: list[Host]) -> bool:
@@ -513,14 +515,14 @@ def find_disagreement(hosts: list[Host]) -> str | None:
     """Return why the hosts are not one network with one leader, ``None`` if they are."""
     leaders = {host.node.leader for host in hosts}
     if len(leaders) != 1 or None in leaders:
-        return f"they follow {sorted(map(str, leaders))}"
+        return f"nodes follow {sorted(map(str, leaders))}"
     if sum(holds_lease(host) for host in hosts) != 1:
-        return "there is no one lease"
+        return "not exactly one node holds a lease"
     registries = {host.node._context.registry.ids() for host in hosts}
     if len(registries) != 1:
-        return "they know different nodes"
+        return "nodes have different registries"
     if registries != {frozenset(host.node.id for host in hosts)}:
-        return "they know somebody who is not there"
+        return "registries contain a node that is not running"
     return None
 
 

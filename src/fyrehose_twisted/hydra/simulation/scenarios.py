@@ -271,7 +271,8 @@ class Storm(NetworkScenario):
 class Drift(Storm):
     """All faults of the storm, with a clock drift of up to 30 % on every host."""
 
-    name = "hydra.drift"
+    name = "hydra.clock-drift"
+    aliases = ("hydra.drift",)
     duration = 400.0
     drift = MAX_CLOCK_DRIFT
 
@@ -279,7 +280,8 @@ class Drift(Storm):
 class RepeatedPartitions(NetworkScenario):
     """Repeated partitions that outlast leases."""
 
-    name = "hydra.islands"
+    name = "hydra.long-partitions"
+    aliases = ("hydra.islands",)
     sizes = (3, 5, 7)
     drift = MAX_CLOCK_DRIFT
 
@@ -328,7 +330,8 @@ class Partitions(NetworkScenario):
 class LeaderChurn(NetworkScenario):
     """Repeated failures of the leader: kill, pause, leave, or loss of IRC."""
 
-    name = "hydra.succession"
+    name = "hydra.leader-failures"
+    aliases = ("hydra.succession",)
     sizes = (3, 4, 5)
     duration = 400.0
 
@@ -363,7 +366,8 @@ class LeaderChurn(NetworkScenario):
 class Deaf(NetworkScenario):
     """Repeated partitions between a node and the IRC server, for moments or minutes."""
 
-    name = "hydra.deaf"
+    name = "hydra.irc-partitions"
+    aliases = ("hydra.deaf",)
     sizes = (1, 3, 5)
     duration = 400.0
 
@@ -408,7 +412,8 @@ class Blackout(NetworkScenario):
 class Carriers(NetworkScenario):
     """TCP, UDP, IRC and FIFO links in one network, with lost and reordered datagrams and slow IRC."""
 
-    name = "hydra.carriers"
+    name = "hydra.transports"
+    aliases = ("hydra.carriers",)
     sizes = (3, 4, 5)
     multi_transport = True
 
@@ -453,7 +458,8 @@ class Carriers(NetworkScenario):
 class LegacyNodes(NetworkScenario):
     """A peer that behaves like the reference implementation joins."""
 
-    name = "hydra.guests"
+    name = "hydra.legacy-peers"
+    aliases = ("hydra.guests",)
     sizes = (3, 5)
 
     def arrange(self) -> None:

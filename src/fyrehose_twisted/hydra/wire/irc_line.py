@@ -60,13 +60,13 @@ class IrcLogin:
         ):
             raise ConfigurationError(f"{self.nick!r} is not a nick")
         if self.username and (not is_single_param(self.username) or not set("!@:").isdisjoint(self.username)):
-            raise ConfigurationError(f"{self.username!r} is no user name")
+            raise ConfigurationError(f"{self.username!r} is not a user name")
         if not self.realname.isprintable():
             raise ConfigurationError(f"the real name {self.realname!r} cannot be printed")
         if self.password is not None and (not is_single_param(self.password) or self.password.startswith(":")):
             raise ConfigurationError("the password of the IRC server is not one printable word")
         if self.sasl is not None and (not all(self.sasl) or "\0" in "".join(self.sasl)):
-            raise ConfigurationError("the SASL account or its password is empty, or has a NUL in it")
+            raise ConfigurationError("the SASL account or its password is empty, or contains a NUL")
 
 
 def casefold(name: str) -> str:

@@ -68,7 +68,7 @@ def split_to_fit(line: bytes, prefix: bytes, limits: IrcLimits, *, split: bool) 
         before, after = before + _CTCP_DELIMITER + verb + blank, _CTCP_DELIMITER
     space = room - len(before) - len(after)
     if not may_be_split or space < _MIN_PART:
-        raise UnencodableMessage(f"the line has {len(line)} bytes; behind its sender {max(room, 0)} fit")
+        raise UnencodableMessage(f"the line has {len(line)} bytes; only {max(room, 0)} fit after its sender")
     return [before + part + after for part in _split_text(text, space)]
 
 

@@ -69,17 +69,17 @@ def check_sendable(line: bytes) -> None:
     :raises UnencodableMessage: if it is not one IRC line with a command of :data:`E_SEND`.
     """
     if _LINE_BREAKING.search(line):
-        raise UnencodableMessage("a line for IRC has a CR, LF or NUL in it; say each line by itself")
+        raise UnencodableMessage("a line for IRC contains a CR, LF or NUL; send each line separately")
     if len(line) > MAX_IRC:
-        raise UnencodableMessage(f"a line for IRC has {len(line)} bytes; {MAX_IRC} fit")
+        raise UnencodableMessage(f"a line for IRC has {len(line)} bytes; the limit is {MAX_IRC}")
     if line[:1] in (b":", b"@", b" ", b""):
-        raise UnencodableMessage(f"{line[:40]!r} does not begin with a command of IRC")
+        raise UnencodableMessage(f"{line[:40]!r} does not begin with an IRC command")
     command, _, rest = line.partition(b" ")
     if command not in E_SEND:
         known = ", ".join(sorted(map(bytes.decode, E_SEND)))
         raise UnencodableMessage(f"{command[:20]!r} is not one of {known}")
     if not rest.strip():
-        raise UnencodableMessage(f"{command.decode()} says nothing without parameters")
+        raise UnencodableMessage(f"{command.decode()} requires parameters")
 
 
 def is_sendable(line: bytes) -> bool:

@@ -74,7 +74,7 @@ def cluster_id_param(value: bytes | None) -> str:
     """
     text = "" if value is None else value.decode("latin-1")
     if value is not None and not is_cluster_id(text):
-        raise bad_request("founding has 16 hexadecimal digits, as in /cluster")
+        raise bad_request("founding must have 16 hexadecimal digits, as in /cluster")
     return text
 
 

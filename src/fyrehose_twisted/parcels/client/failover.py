@@ -141,7 +141,7 @@ class FailoverClient:
                 node = self.urls[turn % len(self.urls)]
                 left = end - self._reactor.seconds()
                 if left <= 0:
-                    raise NoNodeAnswers(said or {node: "it was not asked"}, why, unknown=unknown)
+                    raise NoNodeAnswers(said or {node: "no request was sent to it"}, why, unknown=unknown)
                 body = Body(request.data)
                 try:
                     answer = await self._send_request(node, request, body, min(left, self._timeout))

@@ -74,7 +74,7 @@ class ParcelsClient:
         if reactor is None:
             from twisted.internet import reactor
         if not nodes:
-            raise LocalError("a client needs the URL of at least one node")
+            raise LocalError("give the URL of at least one node")
         urls = [node.rstrip("/") for node in nodes]
         self.nodes = FailoverClient(urls, self._send_request, reactor, timeout, timeout_total)
         self.publisher = publisher or f"client-{uuid4().hex[:16]}"
@@ -196,7 +196,7 @@ class ParcelsClient:
             raise NotOrdered(error.why, str(error), unknown=error.unknown) from None
         sequence = answer.field("sequence")
         if type(sequence) is not int:
-            raise NotOrdered("bad-answer", "a node says that it took the event, but not its number", unknown=True)
+            raise NotOrdered("bad-answer", "a node accepted the event without returning its number", unknown=True)
         founding = answer.field("founding")
         self.cluster_id = founding if is_cluster_id(founding) else ""
         return sequence
@@ -212,7 +212,7 @@ class ParcelsClient:
             for item in page:
                 event = parse_event(item)
                 if event.sequence != first:
-                    raise InvalidResponse(f"a node sent event {event.sequence} where {first} is next")
+                    raise InvalidResponse(f"a node sent event {event.sequence} instead of {first}")
                 events.append(event)
                 first += 1
         return events
@@ -220,7 +220,7 @@ class ParcelsClient:
     async def _cluster(self) -> dict[str, Any]:
         content = (await self.nodes.request(NodeRequest("GET", "/cluster"))).json
         if not isinstance(content, dict):
-            raise InvalidResponse("a node says nothing of its cluster")
+            raise InvalidResponse("a node returned no cluster id")
         return content
 
     async def _health(self) -> dict[str, dict[str, Any]]:

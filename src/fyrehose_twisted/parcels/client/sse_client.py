@@ -54,7 +54,7 @@ def parse_event(item: Any) -> OrderedEvent:
                 return OrderedEvent(sequence, publisher, b64decode(data, validate=True))
             except ValueError:
                 pass
-    raise InvalidResponse("a node sent an event that is none")
+    raise InvalidResponse("a node sent an invalid event")
 
 
 def _is_number(value: Any, lowest: int) -> bool:
@@ -199,10 +199,10 @@ class EventFollower:
                     case {"last": last} if _is_number(last, 0):
                         self._skip_to(last, events)
                     case _:
-                        raise InvalidResponse("a node skips events, and does not say which")
+                        raise InvalidResponse("a node skipped events without reporting which")
         self._deliver(events)
         if rests and len(self._nodes) > 1:
-            raise _NodeNotOrdering("it orders nothing")
+            raise _NodeNotOrdering("it cannot order events")
 
     def _check_cluster_id(self, id: str, events: list[OrderedEvent]) -> None:
         """Adopt the cluster id of the first event, and check that of later ones."""
@@ -242,4 +242,4 @@ def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise InvalidResponse("a node sent something that is not JSON") from None
+        raise InvalidResponse("a node sent data that is not JSON") from None

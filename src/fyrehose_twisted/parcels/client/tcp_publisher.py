@@ -92,7 +92,7 @@ class ParcelsPublisher:
         if reactor is None:
             from twisted.internet import reactor
         if not nodes:
-            raise ConfigurationError("a publisher needs the address of a node at least")
+            raise ConfigurationError("give the address of at least one node")
         self.reactor = reactor
         self.nodes = tuple(nodes)
         self.cluster = check_text("cluster", cluster, MAX_NAME)

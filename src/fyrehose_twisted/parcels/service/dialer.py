@@ -62,5 +62,5 @@ class Dialer:
         try:
             return await resolve_address(self._reactor, place)
         except OperationalError as error:
-            self.log.warn("{error}; it is looked up again when it is dialled", error=error)
+            self.log.warn("{error}; the name is resolved again at each connection attempt", error=error)
             return place

@@ -135,14 +135,14 @@ class OrderedEventsMixin:
     def force_new_cluster(self) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IOrderedEvents.force_new_cluster`."""
         if self.node is not None and self.driver is not None:
-            self.log.warn("forming cluster {cluster} anew with this node alone", cluster=self.config.cluster)
+            self.log.warn("forcing a new cluster {cluster} with this node alone", cluster=self.config.cluster)
             self.node.reform(self.driver.now())
             self.driver.flush_soon()
 
     def _publish(self, events: Sequence[bytes], run: PublisherRun | None = None) -> Deferred[list[int]]:
         node, links = self.node, self.driver
         if node is None or links is None or not self._accepting or self._error is not None:
-            return fail(NotOrdered("not-running", "the node does not run", unknown=False))
+            return fail(NotOrdered("not-running", "the node is not running", unknown=False))
         publication = Publication(len(events), self._publication_done)
         try:
             if run is None:
@@ -151,7 +151,7 @@ class OrderedEventsMixin:
                 publication.size = sum(map(len, events))
                 if self._pending_bytes and self._pending_bytes + publication.size > self.config.pending_bytes:
                     raise PublishQueueFull(
-                        f"{self._pending_bytes:,} bytes of events wait to be ordered; wait for some of them"
+                        f"{self._pending_bytes:,} bytes of events are pending; wait for some of them"
                     )
                 node.publish_as(run, publication, links.now())
         except FyrehoseError as error:

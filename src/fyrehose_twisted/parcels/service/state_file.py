@@ -122,13 +122,13 @@ def _bodies(data: bytes) -> Iterator[Any]:
     while at + _FRAME.size <= len(data):
         size, check, checksum = _FRAME.unpack_from(data, at)
         if zlib.crc32(_LENGTH.pack(size)) != check:
-            raise ValueError(f"the length at byte {at} does not have its checksum")
+            raise ValueError(f"the length at byte {at} has a wrong checksum")
         start, at = at + _FRAME.size, at + _FRAME.size + size
         if at > len(data):
             return
         body = data[start:at]
         if zlib.crc32(body) != checksum:
-            raise ValueError(f"the frame at byte {start} does not have its checksum")
+            raise ValueError(f"the frame at byte {start} has a wrong checksum")
         yield loads(body)
 
 

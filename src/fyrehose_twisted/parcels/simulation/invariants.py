@@ -32,7 +32,7 @@ class TotalOrder(ClusterInvariant):
     :ivar order: events from number 1 on, as delivered first by any node.
     """
 
-    name: ClassVar[str] = "one order (P1, P2)"
+    name: ClassVar[str] = "total order (P1, P2)"
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -40,7 +40,7 @@ class TotalOrder(ClusterInvariant):
         self._last: dict[Host, int] = {}
 
     def reset(self) -> None:
-        """Start over for a newly founded cluster of the same name."""
+        """Start over for a newly bootstrapped cluster of the same name."""
         self.order.clear()
         self._last.clear()
 
@@ -56,7 +56,7 @@ class TotalOrder(ClusterInvariant):
         if isinstance(event, EventsSkipped):
             last = self._last.get(host)
             if last is not None and event.first != last + 1:
-                self.violated(f"skips {event.first} to {event.last} after {last}", host)
+                self.violated(f"{event.first} to {event.last} were skipped after {last}", host)
             self._last[host] = event.last
         elif isinstance(event, EventsDelivered):
             for one in event.events:
@@ -75,7 +75,7 @@ class UniqueEventIds(ClusterInvariant):
     :ivar events_by_id: events by cluster id and sequence number.
     """
 
-    name: ClassVar[str] = "an id names one event"
+    name: ClassVar[str] = "event ids are unique"
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -85,26 +85,26 @@ class UniqueEventIds(ClusterInvariant):
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         if not isinstance(event, EventsDelivered) or host not in self.participants.hosts:
             return
-        founding = host.node.cluster_id
-        if not founding:
-            self.violated("hands events on, and knows of no founding", host)
+        cluster_id = host.node.cluster_id
+        if not cluster_id:
+            self.violated("events are delivered without a cluster id", host)
         for one in event.events:
-            known = self.events_by_id.setdefault((founding, one.sequence), one)
+            known = self.events_by_id.setdefault((cluster_id, one.sequence), one)
             if known != one:
-                text = f"{founding:016x}-{one.sequence} is {_short(one)} here and {_short(known)} elsewhere"
+                text = f"{cluster_id:016x}-{one.sequence} is {_short(one)} here and {_short(known)} elsewhere"
                 self.violated(text, host)
 
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
         working = self.participants.working()
         if len({host.node.cluster_id for host in working}) > 1:
-            self.violated("work in clusters that were founded apart", *working)
+            self.violated("in mode Wrk with different cluster ids", *working)
 
 
 class PublisherOrder(ClusterInvariant):
     """P5: the events of each publisher keep their order, without duplicates."""
 
-    name: ClassVar[str] = "publishers keep their order (P5)"
+    name: ClassVar[str] = "publisher order (P5)"
 
     def __init__(self, participants: Participants, order: TotalOrder) -> None:
         super().__init__(participants)
@@ -117,19 +117,19 @@ class PublisherOrder(ClusterInvariant):
         for sequence, event in sorted(self._order.order.items()):
             epoch, number = last.get(event.publisher, (event.epoch, 0))
             if event.epoch < epoch or (event.epoch == epoch and event.number != number + 1):
-                self.violated(f"{sequence}: {_short(event)} comes after {number} of epoch {epoch}")
+                self.violated(f"{sequence}: {_short(event)} follows number {number} of epoch {epoch}")
             if event.epoch > epoch and event.number != 1:
-                self.violated(f"{sequence}: {_short(event)} is the first of its epoch")
+                self.violated(f"{sequence}: {_short(event)} is the first of its epoch, but not number 1")
             last[event.publisher] = event.epoch, event.number
-            twice = seen.setdefault(event.data, sequence)
-            if twice != sequence:
-                self.violated(f"{event.data!r} is number {twice} and {sequence}")
+            first = seen.setdefault(event.data, sequence)
+            if first != sequence:
+                self.violated(f"{event.data!r} is both number {first} and number {sequence}")
 
 
 class AcknowledgedDurability(ClusterInvariant):
     """P3, P4: an acknowledged event keeps its sequence number for good."""
 
-    name: ClassVar[str] = "acknowledged events stay (P3, P4)"
+    name: ClassVar[str] = "acknowledged events are durable (P3, P4)"
 
     def __init__(self, participants: Participants, order: TotalOrder) -> None:
         super().__init__(participants)
@@ -150,25 +150,25 @@ class AcknowledgedDurability(ClusterInvariant):
             self.violated(f"{len(events)} events have {len(numbers)} numbers", host)
         for number, data in zip(numbers, events, strict=True):
             if self.numbers.setdefault(number, data) != data:
-                self.violated(f"{number} was given to {self.numbers[number]!r} and to {data!r}", host)
+                self.violated(f"{number} was assigned to both {self.numbers[number]!r} and {data!r}", host)
             ordered = self._order.order.get(number)
             if ordered is None:
-                self.violated(f"{data!r} was given {number}, which nobody has handed on", host)
+                self.violated(f"{data!r} was acknowledged as {number}, which no node delivered", host)
             elif ordered.data != data:
-                self.violated(f"{data!r} was given {number}, which is {_short(ordered)}", host)
+                self.violated(f"{data!r} was acknowledged as {number}, which is {_short(ordered)}", host)
 
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
         last = max(self.numbers, default=0)
         for host in self.participants.working():
             if host.node.sequence < last:
-                self.violated(f"{last} was acknowledged, and is not there at the end", host)
+                self.violated(f"{last} was acknowledged, but is missing at the end", host)
 
 
 class OneLeaderPerTerm(ClusterInvariant):
     """Each term has at most one leader."""
 
-    name: ClassVar[str] = "one leader a term"
+    name: ClassVar[str] = "one leader per term"
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -181,7 +181,7 @@ class OneLeaderPerTerm(ClusterInvariant):
             node: ClusterNode = packet.source.node
             leader = self._leaders.setdefault((node.cluster_id, message.term), packet.source)
             if leader is not packet.source:
-                self.violated(f"both order in term {message.term}", leader, packet.source)
+                self.violated(f"both lead in term {message.term}", leader, packet.source)
 
 
 class ClusterRecovers(ClusterInvariant):
@@ -194,24 +194,24 @@ class ClusterRecovers(ClusterInvariant):
         if self.participants.quorum_lost():
             for host in self.participants.hosts:
                 if host.up and host.node.mode is Mode.WRK:
-                    self.violated("works without a quorum that remembers", host)
+                    self.violated("in mode Wrk although a quorum lost its state", host)
             return
         members = self.participants.members()
         for host in members:
             if host.node.mode is not Mode.WRK:
-                self.violated(f"is in mode {host.node.mode.value}: {host.node.state(host.now).why}", host)
+                self.violated(f"in mode {host.node.mode.value}: {host.node.state(host.now).why}", host)
         if len({host.node.sequence for host in members}) > 1:
-            self.violated("do not have the same number of events", *members)
+            self.violated("different numbers of events", *members)
         for host in self.participants.adversaries:
             node = host.node
             if isinstance(node, ClusterNode) and node.mode is Mode.WRK:
-                self.violated("works, and has no right to", host)
+                self.violated("in mode Wrk without being a member", host)
 
 
 class ValidNeighbourNames(ClusterInvariant):
     """No node has a neighbour with an invalid name."""
 
-    name: ClassVar[str] = "names fit"
+    name: ClassVar[str] = "neighbour names are valid"
 
     def sample(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
@@ -220,7 +220,7 @@ class ValidNeighbourNames(ClusterInvariant):
                 for known in host.node._discovery.neighbours:
                     name = known.info.name
                     if not name.isprintable() or not 1 <= len(name.encode()) <= MAX_NAME:
-                        self.violated(f"knows {name!r}", host)
+                        self.violated(f"a neighbour has the invalid name {name!r}", host)
 
 
 class Usage(NamedTuple):
@@ -237,18 +237,18 @@ def node_usage(node: ClusterNode) -> Iterator[Usage]:
     a_run = 2 * 65_536
     history = node._delivery.history
     if isinstance(history, EventWindow) and not node._state_recorder.durable:  # A journal is on disk.
-        yield Usage("bytes of events kept", history.size, config.window_bytes + a_run)
+        yield Usage("bytes of events stored", history.size, config.window_bytes + a_run)
     pending = node._publish_tracker.pending.size
     # A run forwarded by a member is pending there and here.
-    yield Usage("bytes of events that wait", pending, 2 * config.pending_bytes + a_run)
+    yield Usage("bytes of pending events", pending, 2 * config.pending_bytes + a_run)
     yield Usage("bytes of log", order.log.size, config.window_bytes + 64 * config.pending_bytes)
     yield Usage("neighbours", len(discovery.neighbours), config.max_neighbours)
-    yield Usage("callers", len(discovery.inbound), config.max_links)
+    yield Usage("inbound connections", len(discovery.inbound), config.max_links)
     yield Usage("addresses", len(discovery.targets), MAX_TARGETS * config.max_neighbours + len(config.neighbours))
-    yield Usage("publishers and rows remembered", node._delivery.numbering.sessions.weight, MAX_WEIGHT + 8_192)
-    yield Usage("addresses warned of", len(discovery._warned), MAX_TARGETS * config.max_neighbours)
-    yield Usage("members asked by", len(node._reply_peers), config.max_neighbours)
-    yield Usage("members suspected", len(node._membership_changes), config.max_neighbours)
+    yield Usage("publisher sessions", node._delivery.numbering.sessions.weight, MAX_WEIGHT + 8_192)
+    yield Usage("addresses with a warning", len(discovery._warned), MAX_TARGETS * config.max_neighbours)
+    yield Usage("members with pending replies", len(node._reply_peers), config.max_neighbours)
+    yield Usage("membership changes", len(node._membership_changes), config.max_neighbours)
 
 
 class MemoryBounded(ClusterInvariant):
@@ -260,9 +260,9 @@ class MemoryBounded(ClusterInvariant):
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
         for host in self.participants.hosts:
             if host.up and isinstance(host.node, ClusterNode):
-                for what, used, limit in node_usage(host.node):
+                for resource, used, limit in node_usage(host.node):
                     if used > limit:
-                        self.violated(f"{what}: {used:,} in use, the limit is {limit:,}", host)
+                        self.violated(f"{resource}: {used:,} in use, the limit is {limit:,}", host)
 
 
 def _short(event: Event) -> str:

@@ -204,7 +204,8 @@ class Storm(ClusterScenario):
 class KeyReuse(Storm):
     """Keys are reused for different events at any nodes in a storm. No event gets the number of another."""
 
-    name = "parcels.keys"
+    name = "parcels.key-reuse"
+    aliases = ("parcels.keys",)
     duration = 100.0
     publish_interval = 0.5
 
@@ -232,7 +233,8 @@ class KeyReuse(Storm):
 class Unresponsive(ClusterScenario):
     """Nodes pause beyond timeouts, connections flap, and networks partition."""
 
-    name = "parcels.silence"
+    name = "parcels.pauses"
+    aliases = ("parcels.silence",)
     sizes = (3, 5)
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
@@ -255,7 +257,8 @@ class Unresponsive(ClusterScenario):
 class MinorityLoss(ClusterScenario):
     """Two of five nodes die for good at any time. The others continue."""
 
-    name = "parcels.two-die"
+    name = "parcels.minority-loss"
+    aliases = ("parcels.two-die",)
     sizes = (5,)
     journal_probability = 0.0
 
@@ -306,7 +309,8 @@ class Blackout(ClusterScenario):
 class LaggingNodes(ClusterScenario):
     """Nodes are away until the log is compacted, so that they need a snapshot and backfill."""
 
-    name = "parcels.behind"
+    name = "parcels.lagging-nodes"
+    aliases = ("parcels.behind",)
     sizes = (3, 5)
     publish_interval = 0.1
 
@@ -369,9 +373,10 @@ class Amnesia(ClusterScenario):
 
 
 class Refounding(ClusterScenario):
-    """The whole cluster is wiped and founded again. Its numbering restarts, but no event id recurs."""
+    """The whole cluster is wiped and bootstrapped again. Its numbering restarts, but no event id recurs."""
 
-    name = "parcels.anew"
+    name = "parcels.new-cluster"
+    aliases = ("parcels.anew",)
     sizes = (1, 3)
     journal_probability = 0.0
     duration = 60.0
@@ -400,7 +405,8 @@ class Strangers(ClusterScenario):
     Peers that support only document 004 become neighbours.
     """
 
-    name = "parcels.strangers"
+    name = "parcels.adversaries"
+    aliases = ("parcels.strangers",)
     sizes = (3, 4)
     journal_probability = 0.0
 
@@ -437,7 +443,8 @@ class Crowd(ClusterScenario):
     """Many peers that support only document 004 connect to a cluster with a secret before its members, from one address
     or from many. They get a share of the neighbour table, and no member is kept out."""
 
-    name = "parcels.crowd"
+    name = "parcels.legacy-peers"
+    aliases = ("parcels.crowd",)
     duration = 60.0
     journal_probability = 0.0
     secret = b"a secret of the simulator"

@@ -44,7 +44,7 @@ class ClusterResource:
         state: NodeStatus = self._node.state()
         name = content.get("reform")
         if not isinstance(name, str):
-            raise bad_request("reform is the name of the cluster, and has to be there")
+            raise bad_request("reform is required: the name of the cluster")
         if name != state.cluster:
             # Do not reveal the name. A client that means this cluster knows it.
             raise HttpError(HTTPStatus.CONFLICT, "wrong-cluster", "this node is in a cluster of another name")

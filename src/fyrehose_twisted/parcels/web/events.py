@@ -44,7 +44,7 @@ class EventsResource:
         body: bytes = request.content.getvalue()
         kind = single_header(request, b"Content-Type")
         if not body:
-            raise bad_request("there is no event of no bytes")
+            raise bad_request("an event must not be empty")
         if kind is not None and kind.partition(b";")[0].strip().lower() == b"application/json":
             try:
                 parse_json(body)
@@ -89,7 +89,7 @@ class EventsResource:
         query = query_params(request, b"from", b"to", b"encoding", b"founding")
         encoding = query.get(b"encoding")
         if encoding not in (None, b"base64"):
-            raise bad_request("encoding is base64, or left out")
+            raise bad_request("encoding must be base64, or be left out")
         first = parse_number(query.get(b"from"), "from")
         last = parse_number(query.get(b"to"), "to")
         founding = cluster_id_param(query.get(b"founding"))
@@ -97,7 +97,7 @@ class EventsResource:
         check_cluster_id(founding, self._node)
         if accepts(request, STREAM):
             if last is not None:
-                raise bad_request("a stream has no end, so there is no to")
+                raise bad_request("to does not apply to a stream, which has no end")
             if seen is not None:
                 first = seen.sequence + 1
                 check_cluster_id(seen.cluster_id, self._node)
@@ -138,7 +138,7 @@ class EventsResource:
     def _follow(self, request: WebRequest, first: int, plain: bool) -> None:
         if self._broadcaster.is_full:
             raise HttpError(
-                HTTPStatus.SERVICE_UNAVAILABLE, "too-many-streams", "there are too many streams", RETRY_AFTER
+                HTTPStatus.SERVICE_UNAVAILABLE, "too-many-streams", "too many streams are open", RETRY_AFTER
             )
         if request.method == b"HEAD":
             request.respond(HttpResponse(HTTPStatus.OK, b"", ((b"Content-Type", STREAM),)))

@@ -25,25 +25,29 @@ class NodeCollector(Collector):
         self._node: Any = node
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics as they are now."""
+        """Yield the current metrics."""
         state: NodeStatus = self._node.state()
         yield info_metric("parcels", cluster=state.cluster)
-        yield label_gauge(_PREFIX + "leader", "1 for the name of the node that orders", "leader", state.leader)
-        yield _gauge("sequence", "Number of the last event handed on", state.sequence)
-        yield _gauge("oldest", "The lowest number held", state.oldest)
-        yield _gauge("term", "Term of the node that orders", state.term)
-        yield _gauge("quorum", "How many members have to agree", state.quorum)
-        yield _gauge("leading", "Whether this node orders", state.leader == state.name)
-        members = GaugeMetricFamily(_PREFIX + "members", "Members of the cluster", labels=["alive"])
+        yield label_gauge(_PREFIX + "leader", "1 for the name of the leader", "leader", state.leader)
+        yield _gauge("sequence", "Number of the last event delivered", state.sequence)
+        yield _gauge("oldest", "Number of the oldest event stored", state.oldest)
+        yield _gauge("term", "Current term", state.term)
+        yield _gauge("quorum", "Members required for a majority", state.quorum)
+        yield _gauge("leading", "1 if this node is the leader", state.leader == state.name)
+        members = GaugeMetricFamily(
+            _PREFIX + "members",
+            "Members of the cluster, by whether they were heard from in the last 5 s",
+            labels=["alive"],
+        )
         for alive in (True, False):
             members.add_metric([str(alive).lower()], sum(member.alive == alive for member in state.members))
         yield members
-        neighbours = GaugeMetricFamily(_PREFIX + "neighbours", "Nodes known", labels=["votes"])
+        neighbours = GaugeMetricFamily(_PREFIX + "neighbours", "Known nodes, by whether they vote", labels=["votes"])
         for votes in (True, False):
             found = sum(neighbour.votes == votes for neighbour in state.neighbours)
             neighbours.add_metric([str(votes).lower()], found)
         yield neighbours
-        modes = GaugeMetricFamily(_PREFIX + "mode", "1 for the mode that the node is in", labels=["mode"])
+        modes = GaugeMetricFamily(_PREFIX + "mode", "1 for the current mode of this node", labels=["mode"])
         for mode in Mode:
             modes.add_metric([mode.value], mode.value == state.mode)
         yield modes
@@ -60,13 +64,13 @@ class CallbackCollector(Collector):
         self._callbacks = callbacks
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics as they are now."""
+        """Yield the current metrics."""
         callbacks = self._callbacks
-        yield _gauge("web_callbacks", "Callbacks registered", len(callbacks))
-        yield _gauge("web_suspended_callbacks", "Callbacks that are suspended", callbacks.suspended)
+        yield _gauge("web_callbacks", "Registered callbacks", len(callbacks))
+        yield _gauge("web_suspended_callbacks", "Suspended callbacks", callbacks.suspended)
         yield _counter("web_deliveries", "Events delivered to callbacks", callbacks.delivered)
-        yield _counter("web_failed_attempts", "Attempts to deliver that failed", callbacks.failed_attempts)
-        yield _counter("web_dead_letters", "Events not delivered to a callback", callbacks.dead)
+        yield _counter("web_failed_attempts", "Failed delivery attempts", callbacks.failed_attempts)
+        yield _counter("web_dead_letters", "Events that were given up for a callback", callbacks.dead)
 
 
 def _gauge(name: str, what: str, value: float) -> Metric:

@@ -67,7 +67,7 @@ def decode(data: bytes) -> Any:
     reader = _Reader(data)
     value = reader.item(MAX_NESTING)
     if reader.offset != len(data):
-        raise BadParcel("trailing-bytes", f"{len(data) - reader.offset} bytes stand behind the head of a parcel")
+        raise BadParcel("trailing-bytes", f"{len(data) - reader.offset} trailing bytes after the head of a parcel")
     return value
 
 
@@ -80,7 +80,7 @@ class _Reader:
 
     def byte(self) -> int:
         if self.offset >= len(self.data):
-            raise BadParcel("bad-cbor", f"the head of a parcel ends too early, after {len(self.data)} bytes")
+            raise BadParcel("bad-cbor", f"the head of a parcel is truncated after {len(self.data)} bytes")
         self.offset += 1
         return self.data[self.offset - 1]
 
@@ -100,7 +100,8 @@ class _Reader:
 
     def unassigned(self) -> NoReturn:
         raise BadParcel(
-            "bad-cbor", f"byte {self.data[self.offset - 1]:#04x} at {self.offset - 1} of a head begins nothing"
+            "bad-cbor",
+            f"byte {self.data[self.offset - 1]:#04x} at {self.offset - 1} of a head is not the start of an item",
         )
 
     def item(self, depth_left: int) -> Any:
@@ -178,7 +179,7 @@ class _NoTags(Mapping[int, Any]):
     """
 
     def __getitem__(self, tag: int) -> NoReturn:
-        raise ValueError(f"tag {tag}; there are none in application data")
+        raise ValueError(f"tag {tag}; application data must not contain tags")
 
     def __len__(self) -> int:
         return 0
@@ -209,10 +210,10 @@ def decode_plain(data: bytes, depth: int) -> Any:
         ).decode()
     except Exception as error:  # Hostile bytes may raise anything in the library.
         what = f"{type(error).__name__}: {error.__cause__ or error}"[:100]
-        raise BadParcel("bad-payload", f"application data of {len(data):,} bytes is no plain CBOR ({what})") from None
+        raise BadParcel("bad-payload", f"application data of {len(data):,} bytes is not plain CBOR ({what})") from None
     if stream.tell() != len(data):
         raise BadParcel(
-            "bad-payload", f"{len(data) - stream.tell():,} bytes stand behind the application data's one item"
+            "bad-payload", f"{len(data) - stream.tell():,} trailing bytes after the item of the application data"
         )
     return content
 

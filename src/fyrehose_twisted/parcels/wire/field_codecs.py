@@ -59,7 +59,7 @@ def read_number(value: Any) -> int:
     :raises InvalidField: if it is not.
     """
     if type(value) is not int or not 0 <= value <= MAX_SEQUENCE:
-        raise InvalidField(f"{truncate_repr(value)} is no integer from 0 to {MAX_SEQUENCE}")
+        raise InvalidField(f"{truncate_repr(value)} is not an integer from 0 to {MAX_SEQUENCE}")
     return value
 
 
@@ -69,7 +69,7 @@ def _write_flag(value: bool) -> bytes:
 
 def _read_flag(value: Any) -> bool:
     if value is not True and value is not False:
-        raise InvalidField(f"{truncate_repr(value)} is no boolean")
+        raise InvalidField(f"{truncate_repr(value)} is not a boolean")
     return value
 
 
@@ -82,7 +82,7 @@ def _text_within(limit: int) -> FieldCodec:
 
     def reading(value: Any) -> str:
         if type(value) is not str:
-            raise InvalidField(f"{truncate_repr(value)} is no text")
+            raise InvalidField(f"{truncate_repr(value)} is not text")
         return check(value)
 
     return FieldCodec(lambda value: encode_text(check(value)), reading)
@@ -94,14 +94,14 @@ def _write_text(value: str) -> bytes:
 
 def _read_text(value: Any) -> str:
     if type(value) is not str or len(value) > MAX_TEXT:
-        raise InvalidField(f"{truncate_repr(value)} is no text of at most {MAX_TEXT} characters")
+        raise InvalidField(f"{truncate_repr(value)} is not text of at most {MAX_TEXT} characters")
     return value
 
 
 def _sized_bytes(*sizes: int) -> FieldCodec:
     def check(value: Any) -> bytes:
         if type(value) is not bytes or len(value) not in sizes:
-            raise InvalidField(f"{truncate_repr(value)} does not consist of {' or '.join(map(str, sizes))} bytes")
+            raise InvalidField(f"{truncate_repr(value)} does not have {' or '.join(map(str, sizes))} bytes")
         return value
 
     return FieldCodec(lambda value: encode_bytes(check(value)), check)
@@ -109,7 +109,7 @@ def _sized_bytes(*sizes: int) -> FieldCodec:
 
 def _read_bytes(value: Any) -> bytes:
     if type(value) is not bytes:
-        raise InvalidField(f"{truncate_repr(value)} are no bytes")
+        raise InvalidField(f"{truncate_repr(value)} is not a byte string")
     return value
 
 
@@ -118,7 +118,7 @@ def _enum_codec(codes: type[RefusalReason] | type[EntryKind]) -> FieldCodec:
 
     def reading(value: Any) -> Any:
         if type(value) is not int or value not in known:
-            raise InvalidField(f"{truncate_repr(value)} is none of the numbers of {codes.__name__}")
+            raise InvalidField(f"{truncate_repr(value)} is not a number of {codes.__name__}")
         return known[value]
 
     return FieldCodec(encode_integer, reading)
@@ -126,7 +126,7 @@ def _enum_codec(codes: type[RefusalReason] | type[EntryKind]) -> FieldCodec:
 
 def _read_mode(value: Any) -> Mode:
     if type(value) is not int or not 0 <= value < len(_MODES):
-        raise InvalidField(f"{truncate_repr(value)} is the number of no mode")
+        raise InvalidField(f"{truncate_repr(value)} is not the number of a mode")
     return _MODES[value]
 
 
@@ -150,7 +150,7 @@ def check_array(value: Any, length: int | None = None) -> list[Any]:
     """
     if type(value) is not list or length not in (None, len(value)):
         what = "" if length is None else f" of {length}"
-        raise InvalidField(f"{truncate_repr(value)} is no array{what}")
+        raise InvalidField(f"{truncate_repr(value)} is not an array{what}")
     return value
 
 
@@ -194,7 +194,7 @@ def _write_event(event: bytes) -> bytes:
 
 def _read_event(value: Any) -> bytes:
     if type(value) is not bytes or len(value) > MAX_EVENT:
-        raise InvalidField(f"{truncate_repr(value)} is no event of at most {MAX_EVENT:,} bytes")
+        raise InvalidField(f"{truncate_repr(value)} is not an event of at most {MAX_EVENT:,} bytes")
     return value
 
 

@@ -135,7 +135,7 @@ def _read_body(value: Any) -> Body:
         require_no_content(value, content, "body")
         return None
     if content is MISSING:
-        raise BadParcel("bad-value", f"body is {name} without what it has")
+        raise BadParcel("bad-value", f"body is {name} without its content")
     if name == "DscReq":
         return _read_node(read_struct(content, ("identity",), "DscReq")[0], "identity")
     if name == "DscRes":
@@ -305,7 +305,7 @@ def write_node(node: NodeInfo) -> bytes:
     try:
         name = encode_text(node.name)
     except UnicodeEncodeError:
-        raise UnencodableMessage(f"the name {node.name!r} of a node is no text") from None
+        raise UnencodableMessage(f"the name {node.name!r} of a node is not text") from None
     host, port = node.host
     packed = pack_host(host)
     parts = [
@@ -348,7 +348,7 @@ def pack_host(host: str) -> bytes:
     try:
         return inet_pton(AF_INET6 if ":" in host else AF_INET, host)
     except (OSError, ValueError):
-        raise UnencodableMessage(f"{host!r} is no IP address") from None
+        raise UnencodableMessage(f"{host!r} is not an IP address") from None
 
 
 def unpack_host(packed: bytes) -> str:

@@ -106,7 +106,7 @@ def _write_address(address: Address) -> bytes:
 
 def _write_membership(view: Membership) -> bytes:
     if len(view.members) > MAX_MEMBERS:
-        raise InvalidField(f"a view of {len(view.members)} members is over the limit of {MAX_MEMBERS}")
+        raise InvalidField(f"a membership of {len(view.members)} members is over the limit of {MAX_MEMBERS}")
     parts = [encode_array_header(len(view.members))]
     for member, address in view.members:
         parts += [
@@ -121,14 +121,14 @@ def _write_membership(view: Membership) -> bytes:
 def _read_membership(value: Any) -> Membership:
     listed = check_array(value)
     if len(listed) > MAX_MEMBERS:
-        raise InvalidField(f"a view of {len(listed):,} members is over the limit of {MAX_MEMBERS}")
+        raise InvalidField(f"a membership of {len(listed):,} members is over the limit of {MAX_MEMBERS}")
     members = []
     for each in listed:
         name, incarnation, host, port = check_array(each, 4)
         if type(host) is not bytes or len(host) not in (4, 16):
-            raise InvalidField(f"{truncate_repr(host)} is no IP address")
+            raise InvalidField(f"{truncate_repr(host)} is not an IP address")
         if type(port) is not int or not 0 <= port <= 65_535:
-            raise InvalidField(f"{truncate_repr(port)} is no port")
+            raise InvalidField(f"{truncate_repr(port)} is not a port")
         members.append((MemberId(NAME.read(name), read_number(incarnation)), (unpack_host(host), port)))
     return Membership(tuple(members))
 
@@ -188,7 +188,7 @@ def _read_entry(value: Any) -> LogEntry:
     elif kind is EntryKind.MEMBERSHIP:
         content = _read_membership(content)
     elif content is not None:
-        raise InvalidField(f"{truncate_repr(content)} in an entry of nothing")
+        raise InvalidField(f"{truncate_repr(content)} in an entry without content")
     return LogEntry(read_number(term), kind, content)
 
 

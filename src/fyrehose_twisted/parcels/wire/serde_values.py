@@ -31,7 +31,7 @@ def read_variant(value: Any, names: Sequence[str], label: str, strict: bool = Tr
     key = value
     if isinstance(value, CborMap):
         if not value.one_entry:
-            raise BadParcel("bad-value", f"{label} is a map that has not just one entry")
+            raise BadParcel("bad-value", f"{label} is a map without exactly one entry")
         key, content = value.pairs[0]
     elif isinstance(value, list):
         if not value:
@@ -58,7 +58,7 @@ def require_no_content(value: Any, content: Any, label: str) -> None:
     :raises BadParcel: if it has content.
     """
     if not (content is MISSING or content is None or (isinstance(content, ArrayRest) and not content)):
-        raise BadParcel("bad-value", f"{label} is {truncate_repr(value)} with something in it")
+        raise BadParcel("bad-value", f"{label} is {truncate_repr(value)}, which must be empty")
 
 
 def read_struct(value: Any, names: Sequence[str], label: str, extra: str = "") -> list[Any]:
@@ -98,7 +98,7 @@ def _field_name(key: Any, label: str) -> str:
     if isinstance(key, bytes):  # All field names of the reference implementation are ASCII.
         return key.decode("ascii", "replace")
     if not isinstance(key, str):
-        raise BadParcel("bad-value", f"{label} has a key that names no field: {truncate_repr(key)}")
+        raise BadParcel("bad-value", f"{label} has an unknown key: {truncate_repr(key)}")
     return key
 
 
@@ -119,7 +119,7 @@ def read_string(value: Any, label: str) -> str:
     """
     found = _decode_text(value)
     if found is None:
-        raise BadParcel("bad-value", f"{label} is {truncate_repr(value)}, not a text")
+        raise BadParcel("bad-value", f"{label} is {truncate_repr(value)}, not text")
     return found
 
 

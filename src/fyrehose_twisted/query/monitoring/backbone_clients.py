@@ -73,7 +73,7 @@ def parse_clients(page: bytes) -> BackboneClients:
 
 def _row(one: Any) -> dict[str, Any]:
     if not isinstance(one, dict):
-        raise MalformedClients("a client is no object")
+        raise MalformedClients("a client is not an object")
     texts = {name: one.get(name) for name in ("address", "kind")}
     for name, text in texts.items():
         if not isinstance(text, str) or not 0 < len(text) <= MAX_TEXT:

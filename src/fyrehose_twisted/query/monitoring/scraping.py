@@ -76,7 +76,7 @@ class PageFetcher:
         response.deliverBody(body)
         page: bytes = await body.complete
         if response.code != 200:
-            raise MalformedPage(f"it answers {response.code}")
+            raise MalformedPage(f"it responds with status {response.code}")
         return page
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class PageScraper(Generic[T]):
                 self._result = before._replace(up=before.up and missed < MAX_MISSED, why=why, at=now, missed=missed)
             else:
                 if before.missed:
-                    self.log.info("{name} at {url} is back", name=self._name, url=self._url)
+                    self.log.info("{name} at {url} replies again", name=self._name, url=self._url)
                 self._result = ScrapeResult(True, "", now, now, 0, result)
 
         return request.addBoth(done)

@@ -290,7 +290,7 @@ class LiveStreams(StreamingResponses):
 
         :param place: position of the first record; ``None`` for the end.
         :param kind: class of the stream.
-        :raises HttpError: if there are too many streams, of this client or in total.
+        :raises HttpError: if too many streams are open, of this client or in total.
         """
         self.admit(request, self.others())
         tail = self._tails.get(source.name)
@@ -306,7 +306,7 @@ class LiveStreams(StreamingResponses):
         """Count a new stream of a client, of any kind.
 
         :param others: number of other streams of the site.
-        :raises HttpError: if there are too many streams, of this client or in total.
+        :raises HttpError: if too many streams are open, of this client or in total.
         """
         if len(self) + others >= self.config.max_streams:
             raise HttpError(

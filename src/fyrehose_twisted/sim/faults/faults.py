@@ -207,7 +207,7 @@ class ClockFault(HostFault):
         if not RATE_RANGE[0] <= rate <= RATE_RANGE[1]:
             raise ValueError(f"a clock cannot count {rate!r} s in one; give {RATE_RANGE[0]:g} to {RATE_RANGE[1]:g}")
         if not by and rate == 1.0:
-            raise ValueError("no change of the clock; add a step such as +3.5, or a rate such as x1.5 for 60.0")
+            raise ValueError("the clock does not change; add a step such as +3.5, or a rate such as x1.5 for 60.0")
         return cls(at, duration, groups["host"], by, rate)
 
 
@@ -272,7 +272,7 @@ class LinkFault(Fault):
             changes,
         )
         if not fault.link_changes():
-            raise ValueError("no change of the link; add one such as loss=0.3")
+            raise ValueError("the link does not change; add a change such as loss=0.3")
         return fault
 
 

@@ -160,6 +160,9 @@ def _find_scenario(options: argparse.Namespace) -> type[Scenario]:
     if ":" in called or called.endswith(".py"):
         return _load_scenario(called)
     known: dict[str, type[Scenario]] = {scenario.name: scenario for scenario in options.scenarios()}
+    former = {alias: scenario for scenario in known.values() for alias in vars(scenario).get("aliases", ())}
+    if called in former:
+        return former[called]
     if called not in known:
         from difflib import get_close_matches
 

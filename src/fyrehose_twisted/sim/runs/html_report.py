@@ -118,7 +118,7 @@ def _read(line: str, *, first: bool) -> tuple[str, float, str]:
         raise ValueError("not an object with a kind")
     kind = entry["kind"]
     if (kind == "run") != first:
-        raise ValueError("a run has to come first, and only there")
+        raise ValueError("the first line, and only the first, must be a run")
     if first:
         nodes = entry.get("nodes")
         if not isinstance(nodes, list) or not all(isinstance(node, str) for node in nodes):

@@ -206,7 +206,7 @@ def replay_command(reference: str, seed: int, *options: str) -> str:
 class _ProgressObserver(Invariant):
     """Invariant that always holds and reports the progress of the run."""
 
-    name = "time passes"
+    name = "progress"
 
     def __init__(self, network: Network, on_sample: Callable[[float], object]) -> None:
         super().__init__(network)

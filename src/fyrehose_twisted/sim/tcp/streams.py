@@ -79,7 +79,7 @@ class StreamConnections:
                 end.close()
         elif isinstance(effect, Dial):
             if not ILinkNode.providedBy(host.node):
-                raise TypeError(f"the {type(host.node).__name__} on {host.name} dials, but is no ILinkNode")
+                raise TypeError(f"the {type(host.node).__name__} on {host.name} dials, but is not an ILinkNode")
             end = ConnectionEnd(
                 self, host, Peer(effect.address, next(self.connection_numbers), dialled=True), ConnectionState.DIALLING
             )

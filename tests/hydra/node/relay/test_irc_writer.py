@@ -215,7 +215,7 @@ def test_rest_of_a_split_message_is_sent_before_other_lines() -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (b"PRIVMSG #c :" + b"x" * 490, b"the line has 502 bytes; behind its sender 501 fit"),
+        (b"PRIVMSG #c :" + b"x" * 490, b"the line has 502 bytes; only 501 fit after its sender"),
         (b"TOPIC #c :" + b"x" * 21, b"the text of a TOPIC has 21 bytes; 20 fit"),
     ],
 )
@@ -448,7 +448,7 @@ def test_long_line_is_refused_when_splitting_is_disabled(make_leader: Callable[.
     net.run(0.01)
     (recv,) = leader.ends[8].take(Recv)
     assert untag(recv.line)[0] == "x.1"
-    assert server_error_text(untag(recv.line)[1]) == "417 PRIVMSG the line has 502 bytes; behind its sender 501 fit"
+    assert server_error_text(untag(recv.line)[1]) == "417 PRIVMSG the line has 502 bytes; only 501 fit after its sender"
     assert leader.host.irc_lines == []
 
 

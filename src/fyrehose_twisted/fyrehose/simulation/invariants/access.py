@@ -28,7 +28,7 @@ class NoNumbersWasted(FyrehoseInvariant):
     """A backbone assigns consecutive numbers between its start and its end, and a power failure skips at most the
     reserved ones."""
 
-    name: ClassVar[str] = "no number is wasted"
+    name: ClassVar[str] = "no wasted numbers"
 
     RESERVE: ClassVar[int] = MINIMUM_RESERVE
     """Maximum count of reserved numbers at the rates of these scenarios."""
@@ -47,7 +47,7 @@ class NoNumbersWasted(FyrehoseInvariant):
     def persisted(self, host: Host, state: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         if isinstance(state, SequenceCheckpoint) and state.bound - state.last > self.RESERVE:
-            self.violated(f"numbers up to {state.bound:,} are reserved, and the last given is {state.last:,}", host)
+            self.violated(f"numbers up to {state.bound:,} are reserved, but the last assigned is {state.last:,}", host)
 
     def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
@@ -60,7 +60,7 @@ class NoNumbersWasted(FyrehoseInvariant):
             return
         sequence = parse_deliver(packet.data)[0]
         if self._previous is not None and sequence > self._previous + 1:
-            self.violated(f"{sequence} follows {self._previous}, and subscribers were there", packet.source)
+            self.violated(f"{sequence} follows {self._previous}, although there were subscribers", packet.source)
         self._previous = max(sequence, self._previous or 0)
 
     def sample(self) -> None:
@@ -69,9 +69,9 @@ class NoNumbersWasted(FyrehoseInvariant):
         if not host.up:
             return
         node = self.participants.backbone.node
-        given = node.sequencer.last - self._first_last
-        if given != node.counters.published:
-            self.violated(f"{given} numbers given since the start to {node.counters.published} messages", host)
+        assigned = node.sequencer.last - self._first_last
+        if assigned != node.counters.published:
+            self.violated(f"{assigned} numbers assigned to {node.counters.published} messages since the start", host)
 
 
 class LowestNumberReported(FyrehoseInvariant):
@@ -80,7 +80,7 @@ class LowestNumberReported(FyrehoseInvariant):
     It cannot know of a number that was reported as lost, nor of one of a PUSH that the network duplicated.
     """
 
-    name: ClassVar[str] = "the number that is told is the number that is seen"
+    name: ClassVar[str] = "publishers learn the lowest number"
 
     def __init__(self, participants: Participants, content: NumbersDurableFirst) -> None:
         super().__init__(participants)
@@ -108,14 +108,14 @@ class LowestNumberReported(FyrehoseInvariant):
                     seen = lowest.get(data, reported)
                     excused = application.first is None or seen < application.first or seen in application.lost
                     if seen < reported and not excused and self._push_counts[data] > 1:
-                        description = f"message {ticket} is told to be {reported}, and subscribers see it as {seen}"
+                        description = f"message {ticket} reported as {reported}, but subscribers receive it as {seen}"
                         self.violated(description, one.host)
 
 
 class JournalMatchesDelivery(FyrehoseInvariant):
-    """A journal holds all messages delivered to its application, including repairs, while it has room."""
+    """A journal holds all messages delivered to its application, including repairs, while it has space."""
 
-    name: ClassVar[str] = "journals keep what they got"
+    name: ClassVar[str] = "journals store what is delivered"
 
     def __init__(self, participants: Participants, content: NumbersDurableFirst) -> None:
         super().__init__(participants)
@@ -127,14 +127,14 @@ class JournalMatchesDelivery(FyrehoseInvariant):
         for one in self.participants.clients:
             application = one.application
             history = application.store
-            room = history.damage_count == 0 if isinstance(history, JournalStore) else needed <= history.limit
-            if not (one.is_live and one.config.journal and room):
+            has_space = history.damage_count == 0 if isinstance(history, JournalStore) else needed <= history.limit
+            if not (one.is_live and one.config.journal and has_space):
                 continue
             for first, last in application.handed:
                 held = history.lowest(first, last, last - first + 1)
                 if len(held) <= last - first:
-                    lacking = min(set(range(first, last + 1)).difference(held))
-                    self.violated(f"{lacking} was handed over, is not held, and there was room for it", one.host)
+                    missing = min(set(range(first, last + 1)).difference(held))
+                    self.violated(f"{missing} was delivered, but is not stored, although there was space", one.host)
 
 
 class StartsAtOldestConfirmed(FyrehoseInvariant):
@@ -142,7 +142,7 @@ class StartsAtOldestConfirmed(FyrehoseInvariant):
     wants the oldest, otherwise of those from the backbone. It may ignore one far below the oldest number that the
     backbone reports."""
 
-    name: ClassVar[str] = "the beginning is the lowest number"
+    name: ClassVar[str] = "streams start at the lowest number"
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -172,13 +172,13 @@ class StartsAtOldestConfirmed(FyrehoseInvariant):
         for number in arrived:
             near = any(0 < abs(other - number) <= MAX_JUMP for other in arrived)
             if first - MAX_JUMP <= number < first and (near or number <= MAX_JUMP):
-                self.violated(f"the first that is handed over is {first}, and {number} had come", host)
+                self.violated(f"the first delivered number is {first}, although {number} had been received", host)
 
 
 class AccessControlled(FyrehoseInvariant):
     """A host without the secret is not served, and its PUSHes are not numbered."""
 
-    name: ClassVar[str] = "strangers are not served"
+    name: ClassVar[str] = "access control"
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -195,6 +195,6 @@ class AccessControlled(FyrehoseInvariant):
             return
         receiver = self.network.hosts.get(packet.to)
         if receiver is not None and receiver.name == ADVERSARY:
-            self.violated(f"{packet.data[:40]!r} is sent to a stranger", packet.source, receiver)
+            self.violated(f"{packet.data[:40]!r} was sent to an adversary", packet.source, receiver)
         if packet.data[0] == PacketType.DELIVER and packet.data[-20:] in self._adversary_pushes:
-            self.violated(f"a stranger pushed {packet.data[-20:]!r}, and it is given a number", packet.source)
+            self.violated(f"{packet.data[-20:]!r} of an adversary was numbered", packet.source)

@@ -53,7 +53,7 @@ class NumbersDurableFirst(FyrehoseInvariant):
     :ivar truth: DATA by number, as sent by the backbone.
     """
 
-    name: ClassVar[str] = "one number, one content"
+    name: ClassVar[str] = "one message per number"
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -74,9 +74,9 @@ class NumbersDurableFirst(FyrehoseInvariant):
             self.last = max(self.last, sequence)
             mark = source.persisted
             if not isinstance(mark, SequenceCheckpoint) or not sequence <= mark.last <= mark.bound:
-                self.violated(f"DELIVER {sequence} is sent while no more is durable than {mark}", source)
+                self.violated(f"DELIVER {sequence} was sent, but only {mark} is durable", source)
         elif known != data:
-            self.violated(f"DELIVER {sequence} is sent with {data!r}, and it was {known!r}", source)
+            self.violated(f"DELIVER {sequence} was sent with {data!r} after {known!r}", source)
 
 
 class OneMessagePerNumber(NumbersDurableFirst):
@@ -102,17 +102,17 @@ class OneMessagePerNumber(NumbersDurableFirst):
         super().deliver_sent(source, sequence, data)
         known = self.truth.get(sequence)
         if source is self.participants.backbone.host and data not in self._pushed:
-            self.violated(f"DELIVER {sequence} is sent with {data!r}, which nobody pushed", source)
+            self.violated(f"DELIVER {sequence} was sent with {data!r}, which no client pushed", source)
         if source in self.by_host and known != data:
-            what = "which the backbone never sent" if known is None else f"with {data!r}, and it was {known!r}"
-            self.violated(f"DELIVER {sequence} is sent as a repair {what}", source)
+            problem = "which the backbone never sent" if known is None else f"with {data!r} instead of {known!r}"
+            self.violated(f"DELIVER {sequence} was sent as a repair, {problem}", source)
 
 
 class InOrder(FyrehoseInvariant):
     """A subscriber receives increasing numbers with the content that the backbone sent. Each missing number is reported
     as lost, or is a repeat of a delivered message."""
 
-    name: ClassVar[str] = "in order, each once, without holes"
+    name: ClassVar[str] = "in order, without gaps or duplicates"
 
     def __init__(self, participants: Participants, content: NumbersDurableFirst) -> None:
         super().__init__(participants)
@@ -128,7 +128,7 @@ class InOrder(FyrehoseInvariant):
                 if application.next is not None:
                     self._check_order(host, application, first, application.next, set())
                 if last < first:
-                    self.violated(f"{first} to {last} reported as lost, which is no range", host)
+                    self.violated(f"{first} to {last} reported as lost, which is not a range", host)
 
     def _check_delivered(self, host: Host, application: Application, messages: Sequence[Message]) -> None:
         expected, fresh = application.next, set[Envelope | None]()
@@ -137,7 +137,9 @@ class InOrder(FyrehoseInvariant):
             if expected is not None and sequence != expected:
                 self._check_order(host, application, sequence, expected, fresh)
             if self._truth.get(sequence) != message.payload:
-                self.violated(f"{sequence} handed over as {message.payload!r}, which was not sent under it", host)
+                self.violated(
+                    f"{sequence} delivered as {message.payload!r}, which was not sent under this number", host
+                )
             fresh.add(unwrap(message.payload))
             expected = sequence + 1
 
@@ -145,18 +147,18 @@ class InOrder(FyrehoseInvariant):
         self, host: Host, application: Application, sequence: int, expected: int, fresh: set[Envelope | None]
     ) -> None:
         if sequence < expected:
-            self.violated(f"{sequence} handed over or reported, and {expected - 1} was before", host)
+            self.violated(f"{sequence} delivered or reported as lost after {expected - 1}", host)
         for skipped in range(expected, sequence):
             data = self._truth.get(skipped, b"")
             envelope = None if application.config.raw else unwrap(data)
             if envelope is None or not (envelope in application.envelopes or envelope in fresh):
-                self.violated(f"{skipped} neither came nor was reported as lost, and {sequence} follows", host)
+                self.violated(f"{skipped} neither delivered nor reported as lost before {sequence}", host)
 
 
 class ExactlyOnce(FyrehoseInvariant):
     """An enveloped message is delivered once, however often it was published, and under whatever numbers."""
 
-    name: ClassVar[str] = "every enveloped message exactly once"
+    name: ClassVar[str] = "enveloped messages are delivered exactly once"
 
     def event_emitted(self, host: Host, event: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
@@ -172,7 +174,7 @@ class ExactlyOnce(FyrehoseInvariant):
                 continue
             if envelope in application.envelopes or envelope in fresh:
                 what = f"message {envelope.counter} of publisher {envelope.publisher.hex()}"
-                self.violated(f"{what} handed over again, as {message.sequence}", host)
+                self.violated(f"{what} delivered again, as {message.sequence}", host)
             fresh.add(envelope)
 
 
@@ -180,7 +182,7 @@ class AcknowledgedArePublished(FyrehoseInvariant):
     """An acknowledged message has the reported number, and every live subscriber has received it or reported it as
     lost. No message is reported twice."""
 
-    name: ClassVar[str] = "what is acknowledged is published"
+    name: ClassVar[str] = "acknowledged messages are published"
 
     def __init__(self, participants: Participants, content: NumbersDurableFirst) -> None:
         super().__init__(participants)
@@ -194,7 +196,7 @@ class AcknowledgedArePublished(FyrehoseInvariant):
                 for ticket, sequence in pairs:
                     self._check_first(host, application, ticket)
                     if self._content.truth.get(sequence) != application.data_of(ticket):
-                        self.violated(f"message {ticket} acknowledged as {sequence}, which is another", host)
+                        self.violated(f"message {ticket} acknowledged as {sequence}, which is another message", host)
             case MessagesExpired(tickets):
                 for ticket in tickets:
                     self._check_first(host, self.by_host[host].application, ticket)
@@ -206,7 +208,7 @@ class AcknowledgedArePublished(FyrehoseInvariant):
             silent = one.application.payloads.keys() - one.application.published.keys() - one.application.unpublished
             client = one.application.client
             if silent and not (len(client.send_queue) or len(client.durability)):
-                self.violated(f"of message {min(silent)} it was never told what became of it", one.host)
+                self.violated(f"the outcome of message {min(silent)} was never reported", one.host)
         for publisher in self.participants.clients:
             for application in publisher.applications:
                 for ticket, sequence in application.published.items():
@@ -223,7 +225,7 @@ class AcknowledgedArePublished(FyrehoseInvariant):
         if application.first is None or sequence < application.first:
             return
         if not (application.has_received(sequence, data) or sequence in application.lost):
-            what = f"{sequence} of {publisher.name} was acknowledged, and neither came nor was reported as lost"
+            what = f"{sequence} of {publisher.name} was acknowledged, but neither delivered nor reported as lost"
             self.violated(what, subscriber.host)
 
 
@@ -231,7 +233,7 @@ class LiveClientsServed(FyrehoseInvariant):
     """A client with recent KEEPALIVEs and a place in the table is sent every message, also by a restarted backbone.
     A client without KEEPALIVEs expires."""
 
-    name: ClassVar[str] = "who is heard of is served, and nobody else"
+    name: ClassVar[str] = "live clients are served, and no others"
 
     MUST_SERVE_FOR: ClassVar[float] = 4.0
     MUST_EXPIRE_AFTER: ClassVar[float] = 9.0
@@ -301,9 +303,9 @@ class LiveClientsServed(FyrehoseInvariant):
             self._known = {address for address in self._known if allow.permits(address[0])}
         forgotten = self._known.difference(client.address for client in backbone.node.clients)
         if forgotten:
-            self.violated(f"{sorted(forgotten)} were served before the restart, and are not", host)
+            self.violated(f"{sorted(forgotten)} were served before the restart, but not after it", host)
         if backbone.node.sequencer.last and backbone.node.state is BackboneState.SETTLING:
-            self.violated("it knows its clients, and waits for them", host)
+            self.violated("settling although its clients are known", host)
         self._heard_at = dict.fromkeys(self._known, self.network.now)
         self._accepted_at = dict.fromkeys(self._known, self.network.now + self.RESTORED_FOR - self.MUST_SERVE_FOR)
 
@@ -323,8 +325,8 @@ class LiveClientsServed(FyrehoseInvariant):
         now = self.network.now
         for sequence, wanted in self._expected_receivers.items():
             if wanted:
-                who = [one.host for one in self.participants.clients if one.host.address in wanted]
-                self.violated(f"{sequence} was not sent to a subscriber that is served", *who)
+                hosts = [one.host for one in self.participants.clients if one.host.address in wanted]
+                self.violated(f"{sequence} was not sent to a connected subscriber", *hosts)
         self._expected_receivers.clear()
         if not backbone.host.running or now < self._disturbed_until:
             return
@@ -333,9 +335,9 @@ class LiveClientsServed(FyrehoseInvariant):
             address = one.host.address
             heard, accepted = self._heard_at.get(address), self._accepted_at.get(address)
             if accepted is not None and now - accepted < self.MUST_SERVE_FOR and address not in served:
-                self.violated(f"its KEEPALIVE came {now - accepted:.3f} s ago, and it is not served", one.host)
+                self.violated(f"not served, although its KEEPALIVE arrived {now - accepted:.3f} s ago", one.host)
             if address in served and (heard is None or now - heard > self.MUST_EXPIRE_AFTER):
-                self.violated("it is served, and no KEEPALIVE came for long", one.host)
+                self.violated("still served long after its last KEEPALIVE", one.host)
 
     def _subscribers(self) -> set[Address]:
         clients = self.participants.backbone.node.clients
@@ -352,7 +354,7 @@ class StreamProgress(FyrehoseInvariant):
     :param share: share of the messages published then that must arrive; below 1 where datagrams may be damaged.
     """
 
-    name: ClassVar[str] = "the stream goes on"
+    name: ClassVar[str] = "eventual delivery"
 
     def __init__(self, participants: Participants, content: NumbersDurableFirst, *, share: float = 1.0) -> None:
         super().__init__(participants)
@@ -370,24 +372,24 @@ class StreamProgress(FyrehoseInvariant):
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         match event:
             case ClientFailed(error):
-                self.violated(f"stopped for good: {error}", host)
+                self.violated(f"failed: {error}", host)
             case MessagesExpired(tickets) if (
                 self._first_after_faults is not None and max(tickets) >= self._first_tickets[host]
             ):
-                self.violated(f"message {max(tickets)}, published after the last fault, was given up", host)
+                self.violated(f"message {max(tickets)}, published after the last fault, expired", host)
 
     def find_unsettled(self) -> tuple[Participant, str] | None:
         """Return a participant with pending work and a description, or ``None``."""
         last = self._content.last
         for one in self.participants.clients:
             if not one.host.running:
-                return one, "does not run"
+                return one, "not running"
             application = one.application
             if len(application.client.send_queue):
-                return one, f"has {len(application.client.send_queue)} messages to publish"
+                return one, f"{len(application.client.send_queue)} messages still queued"
             following = application.client.next_sequence
             if one.config.subscribe and (following is None or following <= last):
-                return one, f"waits for {following}, and the last is {last}"
+                return one, f"waiting for {following}, the last number is {last}"
         return None
 
     def check(self) -> None:
@@ -405,9 +407,9 @@ class StreamProgress(FyrehoseInvariant):
         ]
         missed = [(one, sequence) for one, sequence, data in wanted if not one.application.has_received(sequence, data)]
         if len(missed) > (1.0 - self._share) * len(wanted):
-            description = f"{len(missed)} of {len(wanted)} messages published after the last fault did not arrive"
+            description = f"{len(missed)} of {len(wanted)} messages published after the last fault were not delivered"
             hosts = dict.fromkeys(one.host for one, _ in missed)
-            self.violated(f"{description}, the first of them {missed[0][1]}", *hosts)
+            self.violated(f"{description}, the first is {missed[0][1]}", *hosts)
 
 
 def _is_keepalive(packet: SimPacket) -> bool:

@@ -35,7 +35,7 @@ class DurableRecordsSurvive(_JournalInvariant):
     that were delivered or reported as lost are below the watermark.
     """
 
-    name: ClassVar[str] = "what is durable stays"
+    name: ClassVar[str] = "durable records survive"
 
     def __init__(self, participants: Participants, content: NumbersDurableFirst) -> None:
         super().__init__(participants)
@@ -67,9 +67,7 @@ class DurableRecordsSurvive(_JournalInvariant):
             bounds, reached = keeper.journal.bounds(EPOCH), keeper.application.client.next_sequence
             whole = 0 if bounds is None else bounds.next
             if reached is not None and reached > whole:
-                self.violated(
-                    f"the stream was followed up to {reached - 1}, and is whole up to {whole - 1}", keeper.host
-                )
+                self.violated(f"delivered up to {reached - 1}, but durable only up to {whole - 1}", keeper.host)
 
     def _check_host(self, keeper: JournalHost) -> None:
         if keeper.disk_losses > self._disk_losses[keeper.host]:
@@ -79,18 +77,18 @@ class DurableRecordsSurvive(_JournalInvariant):
         found = _payloads(keeper.journal, damages)
         for number, payload in self._durable[keeper.host].items():
             if number not in found and not damages:
-                self.violated(f"{number} was durable, and is gone", keeper.host)
+                self.violated(f"{number} was durable, but is gone", keeper.host)
             if found.get(number, payload) not in (payload, self._content.truth.get(number)):
-                self.violated(f"{number} was durable with {payload!r}, and is {found[number]!r}", keeper.host)
+                self.violated(f"{number} was durable as {payload!r}, but is now {found[number]!r}", keeper.host)
         for number, payload in found.items():
             if self._content.truth.get(number) != payload:
-                self.violated(f"{number} is kept as {payload!r}, and nobody sent that", keeper.host)
+                self.violated(f"{number} is stored as {payload!r}, which the backbone never sent", keeper.host)
 
 
 class DurabilityReportsHold(_JournalInvariant):
-    """A message that was reported as kept by a number of journals was durable in as many."""
+    """A message reported as synced by a number of journals was durable in that many."""
 
-    name: ClassVar[str] = "what is told to be kept is durable"
+    name: ClassVar[str] = "durability reports are true"
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -117,13 +115,13 @@ class DurabilityReportsHold(_JournalInvariant):
         for _, sequence in event.messages if wanted else ():
             have = sum(sequence in durable for durable in self._durable.values())
             if have < wanted:
-                self.violated(f"{sequence} is told to be kept by {wanted}, and {have} have made it durable", host)
+                self.violated(f"{sequence} reported as synced by {wanted} journals, but durable in {have}", host)
 
 
 class StableBelowWatermark(_JournalInvariant):
     """The records that a reader in another process finds below the watermark are complete and never change."""
 
-    name: ClassVar[str] = "what a reader saw stays as it was"
+    name: ClassVar[str] = "records below the watermark are stable"
 
     INTERVAL: ClassVar[int] = 10
     """Samples between two checks."""
@@ -170,10 +168,10 @@ class StableBelowWatermark(_JournalInvariant):
         if damages:
             return  # Missing records are reported as damaged.
         if len(now) != bounds.next - bounds.first:
-            self.violated(f"{len(now):,} numbers from {bounds.first} to {bounds.next - 1}", host)
+            self.violated(f"only {len(now):,} numbers from {bounds.first} to {bounds.next - 1}", host)
         for number, payload in self._seen[host].items():
             if number >= bounds.first and (number not in now or now[number] != payload):
-                self.violated(f"{number} was {payload!r}, and is {now.get(number, 'gone')!r}", host)
+                self.violated(f"{number} was {payload!r}, but is now {now.get(number, 'gone')!r}", host)
         self._seen[host] |= now
 
 

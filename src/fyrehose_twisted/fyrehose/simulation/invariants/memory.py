@@ -41,8 +41,8 @@ def backbone_usage(backbone: Backbone) -> Iterator[Usage]:
     yield Usage("clients", len(backbone.clients), limit)
     yield Usage("budgets for REQUESTs", len(backbone._request_budgets), limit)
     resending = backbone.repair_dispatcher
-    yield Usage("bytes to send again", resending._retransmit_scheduler.buffer.size, backbone.config.retransmit)
-    yield Usage("ranges to send again", resending._retransmit_scheduler.pending_ranges, MAX_RANGES_WAITING)
+    yield Usage("bytes to retransmit", resending._retransmit_scheduler.buffer.size, backbone.config.retransmit)
+    yield Usage("ranges to retransmit", resending._retransmit_scheduler.pending_ranges, MAX_RANGES_WAITING)
     yield Usage("searches", len(resending._router), MAX_SEARCHES)
     yield Usage("messages held back", len(backbone._push_backlog._pushes), HELD_MESSAGES)
     yield Usage("bytes held back", backbone._push_backlog._bytes, HELD_BYTES)
@@ -59,21 +59,21 @@ def client_usage(client: Client, store: MemoryStore | JournalStore) -> Iterator[
         yield Usage("bytes read from the journal", store._read_cache_bytes, 3 * READ_BYTES)
     yield Usage("messages to publish", len(outbox), config.outbox.queue_messages)
     yield Usage("bytes to publish", outbox._size, config.outbox.queue_bytes + ENVELOPE_SIZE)
-    yield Usage("messages to be told their number", len(client.unconfirmed_numbers), MAX_UNSETTLED)
-    yield Usage("messages to be kept", len(client.durability), config.outbox.queue_messages)
+    yield Usage("messages with an unconfirmed number", len(client.unconfirmed_numbers), MAX_UNSETTLED)
+    yield Usage("messages waiting for journals", len(client.durability), config.outbox.queue_messages)
     yield Usage("requesters waiting", len(answers._queues), REQUESTERS)
-    yield Usage("answers waiting for one", max(map(len, answers._queues.values()), default=0), QUEUE_LIMIT)
-    yield Usage("bytes waiting for one", max(answers._queued_bytes.values(), default=0), QUEUE_BYTES)
-    yield Usage("runs of envelopes remembered", len(client.repeats), WINDOW + 1)
+    yield Usage("queued repairs of one requester", max(map(len, answers._queues.values()), default=0), QUEUE_LIMIT)
+    yield Usage("queued bytes of one requester", max(answers._queued_bytes.values(), default=0), QUEUE_BYTES)
+    yield Usage("envelope ranges remembered", len(client.repeats), WINDOW + 1)
     yield Usage("KEEPALIVEs unanswered", len(client.keepalive._sent_at), UNANSWERED)
     yield Usage("sources reported", len(client.drops._reports), SOURCES_REMEMBERED)
     subscription = client._subscription
     if subscription is None:
         return
-    yield Usage("bytes waiting for others", client.buffered_bytes, config.buffer_bytes + ONE_MESSAGE)
+    yield Usage("bytes in the reorder buffer", client.buffered_bytes, config.buffer_bytes + ONE_MESSAGE)
     repairs, joining, stream = subscription._repair_scheduler, subscription._start_search, subscription.reorder_buffer
-    yield Usage("ranges asked for", len(repairs._requested) + len(repairs._requested_before), 2 * MAX_REMEMBERED_RANGES)
-    yield Usage("ranges searched for", len(repairs._still_searched), MAX_REMEMBERED_RANGES)
+    yield Usage("requested ranges", len(repairs._requested) + len(repairs._requested_before), 2 * MAX_REMEMBERED_RANGES)
+    yield Usage("ranges still searched for", len(repairs._still_searched), MAX_REMEMBERED_RANGES)
     if stream is not None:
         # The schedule is rebuilt when its first entry is due, so it may be larger for a moment.
         yield Usage("repairs planned", len(repairs), 4 * max(MAX_PLANNED, 2 * len(stream.missing)))
@@ -83,7 +83,7 @@ def client_usage(client: Client, store: MemoryStore | JournalStore) -> Iterator[
         yield Usage("gaps", len(stream.missing), ranges)
         yield Usage("ranges given up", len(stream._lost), ranges)
     if joining is not None:
-        yield Usage("bytes that came early", joining._size, config.buffer_bytes + ONE_MESSAGE)
+        yield Usage("bytes received before the start position", joining._size, config.buffer_bytes + ONE_MESSAGE)
 
 
 class MemoryBounded(FyrehoseInvariant):

@@ -33,7 +33,7 @@ class LossOnlyAfterRetries(FyrehoseInvariant):
     """A number is reported as lost only after all attempts, and only if faults prevented each of them: the REQUEST to
     the backbone, the FORWARD to a client that holds it, or the DELIVER from there."""
 
-    name: ClassVar[str] = "nothing is lost that could be had"
+    name: ClassVar[str] = "no loss before all repair attempts"
 
     GRACE: ClassVar[float] = 1.0
     """Seconds for the answer to be sent and handled."""
@@ -134,7 +134,7 @@ class LossOnlyAfterRetries(FyrehoseInvariant):
             refused = _count_refusals(self.by_host[journal], self.by_host[host]) != promise.drops
             if long_ago and not (late or refused):
                 seconds = self.network.now - promise.forwarded_at
-                what = f"{sequence} reported as lost, and {journal.name}, which holds it, was asked {seconds:.3f} s ago"
+                what = f"{sequence} reported as lost {seconds:.3f} s after a FORWARD to {journal.name}, which stores it"
                 self.violated(what, host, journal)
 
     def _excuse(self, journal: Host, requester: Host, sequence: int) -> None:
@@ -154,7 +154,7 @@ class HeldMessagesFound(FyrehoseInvariant):
     """A number is not reported as lost while a running client holds it. For scenarios with packet loss, but without
     crashes and partitions."""
 
-    name: ClassVar[str] = "what a living client holds is found"
+    name: ClassVar[str] = "stored messages are repaired"
 
     def event_emitted(self, host: Host, event: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
@@ -164,14 +164,14 @@ class HeldMessagesFound(FyrehoseInvariant):
         for sequence in range(event.first, event.last + 1):
             for one in others:
                 if one.application.config.journal and one.application.store.get(sequence) is not None:
-                    self.violated(f"{sequence} reported as lost, and {one.name} holds it", host, one.host)
+                    self.violated(f"{sequence} reported as lost, but {one.name} stores it", host, one.host)
 
 
 class RequestsForwarded(FyrehoseInvariant):
     """The backbone answers or forwards every REQUEST of a client if another client stores messages, and counts those
     that it refuses. It forwards no REQUEST for other hosts."""
 
-    name: ClassVar[str] = "every REQUEST is passed on or counted"
+    name: ClassVar[str] = "every REQUEST is forwarded or counted"
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -189,7 +189,7 @@ class RequestsForwarded(FyrehoseInvariant):
             requester = _requester(packet.data)
             served = {BACKBONE, *(client.address for client in backbone.node.clients)}
             if requester not in served:
-                self.violated(f"messages are to be sent to {requester}, which is no client", packet.source)
+                self.violated(f"FORWARD for {requester}, which is not a client", packet.source)
 
     def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
@@ -208,11 +208,11 @@ class RequestsForwarded(FyrehoseInvariant):
             return
         counters, drops = self.participants.backbone.node.counters, self.participants.backbone.node.drops.counts
         refused = drops["request_for_stranger"] + drops["request_unanswerable"]
-        seen_to = counters.answered + counters.routed + counters.beyond
-        if counters.requests != seen_to + refused + drops["request_rate"]:
-            self.violated(f"{counters.requests} REQUESTs, {seen_to} seen to, {refused} refused", host)
+        handled = counters.answered + counters.routed + counters.beyond
+        if counters.requests != handled + refused + drops["request_rate"]:
+            self.violated(f"{counters.requests} REQUESTs, but {handled} handled and {refused} refused", host)
         if refused > self._excused:
-            self.violated(f"{refused} REQUESTs refused, and only {self._excused} could not be passed on", host)
+            self.violated(f"{refused} REQUESTs refused, but only {self._excused} could not be forwarded", host)
 
 
 def _count_refusals(journal: Participant, requester: Participant) -> int:

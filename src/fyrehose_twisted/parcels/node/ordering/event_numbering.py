@@ -93,7 +93,7 @@ class EventNumbering:
             )
             self.sequence, self.cluster_id = _unsigned(sequence), _unsigned(founding)
         except (CBORDecodeError, TypeError, ValueError, IndexError) as error:
-            raise InvalidSnapshot(f"{len(data):,} bytes are no state of the order: {error}") from error
+            raise InvalidSnapshot(f"{len(data):,} bytes are not a snapshot of the state: {error}") from error
         self.sessions = remembered
         return view
 
@@ -107,7 +107,7 @@ def _text(value: Any) -> str:
 def _digest(value: Any = b"") -> bytes:
     # Snapshots of earlier versions have no digest.
     if type(value) is not bytes or len(value) not in (0, 16):
-        raise TypeError(f"{value!r} is no digest")
+        raise TypeError(f"{value!r} is not a digest")
     return value
 
 

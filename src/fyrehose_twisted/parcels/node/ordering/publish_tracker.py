@@ -62,7 +62,7 @@ class PublishTracker:
         if self._key_conflicts(run):
             raise KeyReused(_REFUSAL_TEXTS[RefusalReason.OTHER_BODY])
         if self.pending.size + run_size(run) > self._limit and self.pending.size:
-            raise PublishQueueFull(f"{self.pending.size:,} bytes of events wait to be ordered; wait for some of them")
+            raise PublishQueueFull(f"{self.pending.size:,} bytes of events are pending; wait for some of them")
         self.pending.add(run, None)
         self._tokens.setdefault(run_key(run), []).append(token)
 

@@ -89,7 +89,7 @@ class PublisherQueue:
         size = sum(map(len, events)) + EVENT_OVERHEAD * len(events)
         if self.pending_bytes + size > self._limit and self.pending_bytes:
             raise PublishQueueFull(
-                f"{self.pending_events:,} events wait to be ordered, {self.pending_bytes:,} bytes of at most "
+                f"{self.pending_events:,} events are pending, {self.pending_bytes:,} bytes of at most "
                 f"{self._limit:,};"
                 " wait for some of them"
             )

@@ -111,7 +111,7 @@ class Callback:
                 "suspended": bool(suspended),
             } if _ID.fullmatch(id) and 1 <= number <= MAX_SEQUENCE + 1:
                 return cls(id, url, number, secret, suspended)
-        raise StateFileError("a callback in the file is none")
+        raise StateFileError("the file contains an invalid callback")
 
 
 def event_headers(event: Event, cluster: str, cluster_id: str, secret: str | None, now: float) -> dict[str, str]:

@@ -116,7 +116,7 @@ class Callbacks:
 
     async def _add(self, url: str, first: int | None, secret: str | None) -> Callback:
         if len(self._deliveries) + self._pending_additions >= self.config.max_callbacks:
-            raise TooManyCallbacks(f"there may be no more than {self.config.max_callbacks} callbacks")
+            raise TooManyCallbacks(f"the limit of {self.config.max_callbacks} callbacks is reached")
         node = self.node
         start = node.last + 1 if first is None else first
         if start < node.oldest:

@@ -49,13 +49,13 @@ class CallbackResource:
         content = json_object(request, "url", "from", "secret")
         url, first, secret = content.get("url"), content.get("from"), content.get("secret")
         if not isinstance(url, str):
-            raise bad_request("url is a text, and has to be there")
+            raise bad_request("url is required and must be a string")
         if isinstance(first, float) and first.is_integer():  # In JSON 1.0 is the same as 1.
             first = int(first)
         if "from" in content and (type(first) is not int or not 1 <= first <= MAX_SEQUENCE):
-            raise bad_request(f"from is a number from 1 to {MAX_SEQUENCE}")
+            raise bad_request(f"from must be a number from 1 to {MAX_SEQUENCE}")
         if "secret" in content and not _is_secret(secret):
-            raise bad_request(f"secret is a text of 1 to {MAX_SECRET} characters")
+            raise bad_request(f"secret must be a string of 1 to {MAX_SECRET} characters")
         try:
             check_url(url)
         except (InvalidUrl, AddressNotAllowed) as error:

@@ -82,7 +82,7 @@ def check_url(url: str, ports: Collection[int] | None = None) -> str:
     :raises AddressNotAllowed: if its target is forbidden.
     """
     if len(url) > MAX_URL or URL.fullmatch(url) is None:
-        raise InvalidUrl("a URL to call is http or https, in ASCII, without a user, a password and a fragment")
+        raise InvalidUrl("url must be http or https, in ASCII, without user, password and fragment")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
