@@ -102,7 +102,7 @@ def test_every_freenet_counter_is_documented() -> None:
 
 def test_table_of_freenet_metrics_is_complete() -> None:
     code = (PACKAGE / "service" / "metrics.py").read_text(encoding="utf-8")
-    names = set(re.findall(r'^            \("([a-z_]+)", "', code, re.MULTILINE)) | {"streams", "counted_total"}
+    names = set(re.findall(r'^            \(\s*"([a-z_]+)",\s*"', code, re.MULTILINE)) | {"streams", "counted_total"}
     assert len(names) > 6
     table = [row[0] for row in rows(page("howto/freenet"), "## What to watch")]
     assert {re.sub(r"\{.*", "", cell.strip("`")).removeprefix("fyrehose_freenet_") for cell in table} == names
