@@ -89,7 +89,7 @@ class Node:
         self.name, self.directory = name, directory
         self._options = [f"--tag={name}", f"--network-size={len(NAMES)}", f"--listen=tcp:{ports[name]}"]
         self._options += [f"--link=tcp:127.0.0.1:{port}" for other, port in ports.items() if other != name]
-        self._options += ["--found"] if name == NAMES[0] else []
+        self._options += ["--bootstrap"] if name == NAMES[0] else []
         self._options += [f"--irc=127.0.0.1:{irc}", f"--channel={CHANNEL}", "--nick=karma", "--bot=karma.KarmaBot"]
         self._options += [f"--state={name}.state", f"--journal={name}", f"--control=unix:{name}.socket"]
         self._options += [f"--timescale={scale:g}"]

@@ -256,7 +256,7 @@ class Network:
             options += [f"--irc=127.0.0.1:{server.port}" for server in self.servers]
             options += [f"--channel={CHANNEL}", f"--nick={NICK}", "--irc-rate=1000", "--irc-burst=1000"]
             options += [] if guardian else ["--no-guardian"]
-            options += ["--found"] if number == 0 else []
+            options += ["--bootstrap"] if number == 0 else []
             self.nodes.append(HydraNode(f"n{number}", directory, options))
         self.numbers = 0
         """Lines that were talked or said so far, so that none is like another."""

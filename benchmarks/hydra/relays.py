@@ -53,7 +53,7 @@ class Line:
                 profile = [f"--profile={name}.profile", "--profiler=cProfile", "--savestats"] if profiles else []
                 command = [*twistd, *profile, "hydra-node", f"--tag={name}", f"--network-size={SIZE}"]
                 command += [f"--listen=tcp:{ports[number]}:interface=127.0.0.1", "--no-guardian"]
-                command += ["--found"] if number == 0 else [f"--link=tcp:127.0.0.1:{ports[number - 1]}"]
+                command += ["--bootstrap"] if number == 0 else [f"--link=tcp:127.0.0.1:{ports[number - 1]}"]
                 command += [f"--irc=127.0.0.1:{irc}", f"--channel={CHANNEL}", f"--nick={NICK}"]
                 command += ["--irc-rate=1000000", "--irc-burst=100000", f"--state={name}.state"]
                 command += [f"--control=unix:{directory / name}.socket"]

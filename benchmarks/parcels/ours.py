@@ -29,7 +29,7 @@ class OurCluster(Cluster):
         for index, (port, http) in enumerate(zip(ports[: self.size], ports[self.size :], strict=True)):
             command = [twistd, "-n", "--pidfile=", "parcels-node", "--name", f"n{index}"]
             command += ["--listen", f"tcp:{port}:interface=127.0.0.1", "--http", f"tcp:{http}:interface=127.0.0.1"]
-            command += [] if index else ["--found"]
+            command += [] if index else ["--bootstrap"]
             # The others learn of one another by the first.
             command += ["--neighbour", f"127.0.0.1:{ports[0 if index else 1]}"]
             self.nodes.append(Node(f"ours.{port}", command, self.directory))

@@ -12,7 +12,7 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.freenet.service.dialer import parse_peer
 from fyrehose_twisted.freenet.wire.signing import parse_key
 from fyrehose_twisted.fyrehose.config import AddressList, parse_network
-from fyrehose_twisted.fyrehose.service.client_tap import parse_start
+from fyrehose_twisted.fyrehose.service.options import parse_start
 from fyrehose_twisted.hydra.irc.bots import parse_line
 from fyrehose_twisted.hydra.wire.irc_line import IrcLogin
 from fyrehose_twisted.net.addresses import (

@@ -24,7 +24,7 @@ journal.close()
 COMMANDS = [
     ("twistd -n --pidfile= fyrehose-query --directory=kept", "query"),
     ("twistd --pidfile=query.pid --logfile=query.log fyrehose-query --directory=kept", "query"),
-    ("twistd -n --pidfile= parcels-node --name=a --found --http=tcp:8878", "web"),
+    ("twistd -n --pidfile= parcels-node --name=a --bootstrap --http=tcp:8878", "web"),
     ("fyrehose parcels follow", "web"),
     ("fyrehose parcels cluster", "web"),
     ("fyrehose parcels reform --http http://127.0.0.1:8878 --cluster default --yes", "web"),

@@ -44,7 +44,7 @@ def test_table_of_frontend_options_is_complete() -> None:
     known = {name.rstrip("=") for name in options.longOpt} - {"version", "help"}
     told = {row[0].strip("`").split()[0].removeprefix("--"): row[1].strip("`") for row in rows("Options")}
     assert set(told) == known
-    defaults = {name: default for name, _, default, *_ in options.optParameters if default}
+    defaults = {name: default for name, default in options.defaults.items() if default}
     assert {name: default for name, default in told.items() if default} == defaults
 
 

@@ -953,7 +953,7 @@ def make_nodes(start: Start, free_port: Callable[[], int], tmp_path: Path) -> St
                 if other is not node:
                     common += ["--neighbour", other.address]
             if node.name == names[0]:
-                common.append("--found")
+                common.append("--bootstrap")
             return [*common, *options(node)]  # The last of several equal options takes effect.
 
         for name in names:

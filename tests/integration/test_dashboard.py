@@ -636,7 +636,7 @@ def test_dashboard_shows_the_metrics_of_real_services(
 ) -> None:
     page, backbone, ircd = open_browser(), start_backbone(), start_ircd("ngircd")
     (tmp_path / "kept").mkdir()
-    options: dict[str, list[object]] = {"up": ["--found"], "down": []}
+    options: dict[str, list[object]] = {"up": ["--bootstrap"], "down": []}
     ports = {name: free_port() for name in options}
     key = "name:news"
 

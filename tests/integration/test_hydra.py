@@ -167,7 +167,7 @@ def network(start: Any, await_true: Any, asking: Any, free_port: Any, tmp_path: 
             for link in others if links is None else links.get(tag, []):
                 node.options += ["--link", link]
             if tag == tags[0]:
-                node.options.append("--found")
+                node.options.append("--bootstrap")
         return nodes
 
     return made

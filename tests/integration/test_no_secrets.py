@@ -115,15 +115,15 @@ def test_node_services_do_not_disclose_secrets(start: Any, start_ircd: Any, tmp_
     secret, token, password = (Secret(tmp_path / name) for name in ("secret", "token", "password"))
     common = ("twistd", "-n", "--pidfile=")
     parcels = start(
-        *(*common, "parcels-node", "--name=a", "--found", "--listen=tcp:0", "--http=tcp:0"),
-        *("--cluster-secret-file", secret.path, "--token-file", token.path, "--journal", tmp_path / "parcels"),
+        *(*common, "parcels-node", "--name=a", "--bootstrap", "--listen=tcp:0", "--http=tcp:0"),
+        *("--secret-file", secret.path, "--token-file", token.path, "--journal", tmp_path / "parcels"),
     )
     freenet = start(
         *(*common, "freenet-node", "--listen=tcp:0", "--secret-file", secret.path, "--metrics=tcp:0"),
         *("--state", tmp_path / "freenet", "--control", f"unix:{tmp_path / 'control'}"),
     )
     hydra = start(
-        *(*common, "hydra-node", "--tag=a", "--found", "--network-size=1", "--listen=tcp:0", "--metrics=tcp:0"),
+        *(*common, "hydra-node", "--tag=a", "--bootstrap", "--network-size=1", "--listen=tcp:0", "--metrics=tcp:0"),
         *("--secret-file", secret.path, "--irc", ircd.address, "--irc-password-file", password.path),
         *("--channel", "#c", "--sasl-account=a", "--sasl-password-file", password.path),
         *("--state", tmp_path / "hydra", "--control", f"unix:{tmp_path / 'hydra-control'}"),

@@ -198,7 +198,7 @@ def test_nodes_and_publishers_without_the_secret_are_refused(
     known = {"east": "right", "north": "right", "wrong": "wrong"}
 
     def options(node: Any) -> list[object]:
-        return ["--cluster-secret-file", known[node.name]] if node.name in known else []
+        return ["--secret-file", known[node.name]] if node.name in known else []
 
     def to_east(node: Any) -> list[object]:
         return ["--neighbour", nodes["east"].address, *options(node)]

@@ -266,7 +266,7 @@ def test_unauthenticated_peers_do_not_fill_the_neighbour_table(
 ) -> None:
     (tmp_path / "secret").write_text("right horse battery staple")
     (tmp_path / "secret").chmod(0o600)
-    cluster = make_nodes("east", "north", options=lambda node: ["--cluster-secret-file", "secret"])
+    cluster = make_nodes("east", "north", options=lambda node: ["--secret-file", "secret"])
     cluster["east"].start()
     cluster["east"].wait_to_work("east")
     silent = [socket.create_connection(("127.0.0.1", cluster["east"].port), PATIENCE) for _ in range(64)]

@@ -252,7 +252,7 @@ def _interval(text: str) -> float:
 
 
 def _start(text: str) -> Start | int:
-    from fyrehose_twisted.fyrehose.service.client_tap import parse_start
+    from fyrehose_twisted.fyrehose.service.options import parse_start
 
     try:
         return parse_start(text)

@@ -39,6 +39,11 @@ def parse_count(text: str) -> int:
     return int(text)
 
 
+def hide_letter(option: argparse.Action) -> None:
+    """Leave the former letter of an option out of the help; the parser still accepts it."""
+    option.option_strings = [name for name in option.option_strings if name.startswith("--")]
+
+
 def control_subcommands(parsers: Any) -> Callable[[str, Callable[..., Any], str], argparse.ArgumentParser]:
     """Return a function that adds the parser of a control command.
 

@@ -86,7 +86,7 @@ class HydraRound(Round):
         here = self._nodes[host]
         links = [f"--link=tcp:{other.address}:6174" for name, other in self._nodes.items() if name != host]
         self._services[host] = here.start(
-            *("twistd", "-n", "--pidfile=", "hydra-node", f"--tag={host}", "--found", "--network-size=3", "--open"),
+            *("twistd", "-n", "--pidfile=", "hydra-node", f"--tag={host}", "--bootstrap", "--network-size=3", "--open"),
             *(f"--listen=tcp:6174:interface={here.address}", *links, "--state=state", "--control=unix:control"),
             *(f"--irc={self.bridge.hosts['irc'].address}:6667", "--channel=#c", "--nick=bot"),
             *("--irc-rate=50", "--irc-burst=20"),

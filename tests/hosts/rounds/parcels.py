@@ -74,7 +74,7 @@ class ParcelsRound(Round):
                 *neighbours,
             ),
             *(f"--listen=tcp:7878:interface={here.address}", f"--http=tcp:8080:interface={here.address}"),
-            *(() if self._founded else ("--found",)),
+            *(() if self._founded else ("--bootstrap",)),
         )
 
     def await_fault(self, fault: Fault) -> None:

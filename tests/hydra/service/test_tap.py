@@ -19,7 +19,7 @@ from fyrehose_twisted.hydra.service.service import HydraService
 from fyrehose_twisted.hydra.service.storage import stream_uri
 from fyrehose_twisted.journal.retention import parse_retention
 from fyrehose_twisted.journal.store import open_journal
-from fyrehose_twisted.net.options import ServerEndpoint, parse_server_endpoint
+from fyrehose_twisted.net.options import ServerEndpoint, base, parse_server_endpoint
 
 SECRET = b"a secret that is long enough"
 
@@ -45,7 +45,7 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def options_of(text: str) -> Any:
     options = tap.Options()
-    options.parseOptions(["--tag", "a", "--found", *text.split()])
+    options.parseOptions(["--tag", "a", "--bootstrap", *text.split()])
     return options
 
 
@@ -180,7 +180,7 @@ def test_invalid_options_are_refused_in_one_line(text: str, complaint: str) -> N
 def test_node_without_peers_is_refused() -> None:
     with pytest.raises(UsageError, match="no peers: give --link"):
         tap.Options().parseOptions(["--tag", "a"])
-    for enough in (["--found"], ["--link", "tcp:b:1"], ["--listen", "6174"], ["--udp-listen", "127.0.0.1:1"]):
+    for enough in (["--bootstrap"], ["--link", "tcp:b:1"], ["--listen", "6174"], ["--udp-listen", "127.0.0.1:1"]):
         tap.Options().parseOptions(["--tag", "a", *enough])
 
 
@@ -201,7 +201,7 @@ def test_startup_errors_are_reported_by_make_service(taken: int, tmp_path: Path)
 
 
 def test_options_make_a_node_service_with_links_irc_and_bots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tap, "protocol_class", lambda name, base: OfOurs)
+    monkeypatch.setattr(base, "protocol_class", lambda name, base: OfOurs)
     service = service_of(
         "--link tcp:b:6174 --link tcp:c:6174:legacy=yes --link udp:b:1 --irc x:1 --channel #c --protocol of.Ours"
         " --bot fyrehose_twisted.hydra.irc.bots.Bot --state s --journal j --control 0"

@@ -63,7 +63,7 @@ def test_default_options_make_a_local_node() -> None:
     config = options["config"]
     assert (config.name, config.cluster, config.advertise) == ("a", "default", ("127.0.0.1", 7878))
     assert (config.neighbours, config.bootstrap, config.secret) == ((), False, None)
-    assert options["listening"] == ServerEndpoint("tcp:7878:interface=127.0.0.1", ("127.0.0.1", 7878), True)
+    assert options["listening"] == [ServerEndpoint("tcp:7878:interface=127.0.0.1", ("127.0.0.1", 7878), True)]
     assert options["class"] is ParcelProtocol
     assert options["directory"] is None
 
@@ -75,7 +75,7 @@ def test_equal_neighbours_are_merged() -> None:
 
 def test_all_node_options_are_parsed(tmp_path: Path) -> None:
     options = options_of(
-        "--cluster trades --found --cluster-secret-file secret --listen tcp:7000:interface=0.0.0.0"
+        "--cluster trades --bootstrap --secret-file secret --listen tcp:7000:interface=0.0.0.0"
         " --advertise node-a.example:7001 --http 8080 --token-file token --journal j --sync --retention 7d"
         " --window-mib 2 --max-event 1000 --max-pending-mib 3 --max-links 9 --allow-private-callbacks"
         " --callback-port 8443 --callback-port 9000"
@@ -139,13 +139,13 @@ def test_endpoint_without_an_interface_listens_on_loopback(text: str, listening:
         (
             "--listen tcp:1:interface=192.0.2.1",
             r"--listen tcp:1:interface=192.0.2.1 is not on loopback: give"
-            r" --cluster-secret-file, or --open",
+            r" --secret-file, or --open",
         ),
         ("--listen ssl:1:interface=192.0.2.1", r"--listen ssl:1:interface=192.0.2.1 is not on loopback"),
         ("--http tcp:1:interface=192.0.2.1", r"--http tcp:1:interface=192.0.2.1 is not on loopback: give --token-file"),
-        ("--cluster-secret-file none", r"secret file none cannot be read: No such file"),
-        ("--cluster-secret-file short", r"secret file short: the secret has 5 bytes; it needs at least 16"),
-        ("--cluster-secret-file open", r"secret file open is accessible to all users; chmod 600 it"),
+        ("--secret-file none", r"secret file none cannot be read: No such file"),
+        ("--secret-file short", r"secret file short: the secret has 5 bytes; it needs at least 16"),
+        ("--secret-file open", r"secret file open is accessible to all users; chmod 600 it"),
         ("--http 0 --token-file none", r"--token-file: secret file none cannot be read"),
         (
             "--http 0 --token-file secret",
@@ -184,7 +184,7 @@ def test_protocol_option_selects_the_protocol_class() -> None:
 
 def test_other_interfaces_require_a_secret_a_token_or_open() -> None:
     options_of("--listen tcp:1:interface=192.0.2.1 --open")
-    options_of("--listen tcp:1:interface=192.0.2.1 --cluster-secret-file secret")
+    options_of("--listen tcp:1:interface=192.0.2.1 --secret-file secret")
     options_of("--http tcp:1:interface=192.0.2.1 --token-file token")
     options_of("--http tcp:1:interface=192.0.2.1 --open")
 
@@ -231,6 +231,6 @@ def test_http_option_without_the_web_extra_names_it(monkeypatch: pytest.MonkeyPa
 
 
 def test_options_make_a_parcels_node_service() -> None:
-    service = service_of("--http 0 --journal j --found")
+    service = service_of("--http 0 --journal j --bootstrap")
     assert isinstance(service, ParcelsNode)
     assert service.config.name == "a"

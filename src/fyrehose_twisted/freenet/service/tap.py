@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from twisted.application.service import IService
@@ -16,28 +15,26 @@ from fyrehose_twisted.freenet.service.storage import Storage
 from fyrehose_twisted.freenet.wire.location import is_location
 from fyrehose_twisted.freenet.wire.messages import MAX_HTL
 from fyrehose_twisted.freenet.wire.signing import parse_key
-from fyrehose_twisted.journal.retention import Retention, parse_retention
-from fyrehose_twisted.journal.store import JournalConfig
+from fyrehose_twisted.journal.upkeep.options import JournalOptions
 from fyrehose_twisted.net.options import (
-    ServiceOptions,
+    ControlOptions,
+    NodeOptions,
     endpoint_description,
     integer_option,
     number_option,
-    parse_server_endpoint,
     probe_ports,
-    protocol_class,
-    require_loopback,
-    require_protection,
+    protocol_option,
     require_writable_directory,
+    state_option,
 )
-from fyrehose_twisted.process.secret import read_secret
 
 _DEFAULT_POLICY = Policy()
 
 
-class Options(ServiceOptions):
+class Options(NodeOptions, JournalOptions, ControlOptions):
     """Command-line options of ``twistd freenet-node``."""
 
+    aliases = {"p": "peer", "s": "subscribe"}
     synopsis = "--peer HOST:PORT [options]"
     longdesc = (
         "Runs one node of a publish/subscribe network. Each stream of packets has a tree, which grows as requests are"
@@ -46,17 +43,7 @@ class Options(ServiceOptions):
     )
     optParameters = [
         ["location", None, None, "location on the ring, from 0 up to 1 [default: as in --state, else random]"],
-        [
-            "state",
-            None,
-            None,
-            "file for the node's id and location, used by no other node [default: a new id at each start]",
-        ],
-        ["journal", "j", None, "directory for journals of the streams subscribed to, used by this node alone"],
-        ["retention", "r", None, "retention of each journal, such as 7d, 1GB or 7d,1GB [default: unlimited]"],
-        ["control", "c", None, "endpoint for `fyrehose freenet`: unix:/run/freenet.sock or tcp:6181 (on loopback)"],
-        ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
-        ["secret-file", None, None, "file with the shared secret of the network"],
+        state_option("none, and a new id at each start"),
         [
             "max-neighbours",
             None,
@@ -118,12 +105,9 @@ class Options(ServiceOptions):
             _DEFAULT_POLICY.on_parent_lost,
             "subtree after the loss of the parent: graft (keep it) or teardown (dismiss it)",
         ],
-        ["protocol", None, None, "dotted name of your subclass of FreenetPeerProtocol"],
+        protocol_option("FreenetPeerProtocol"),
     ]
-    optFlags = [
-        ["confirm-root", None, "search once more for a nearer node before becoming a root"],
-        ["open", None, "allow interfaces other than loopback without a secret"],
-    ]
+    optFlags = [["confirm-root", None, "search once more for a nearer node before becoming a root"]]
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,20 +124,9 @@ class Options(ServiceOptions):
         """HOST:PORT of a node to keep a link to, or a client endpoint such as tls:HOST:PORT (repeatable)"""
         self["peers"].append(peer)
 
-    opt_p = opt_peer
-
     def opt_subscribe(self, key: str) -> None:
         """KEY of a stream to subscribe to: 40 hexadecimal digits, or name:NAME (repeatable)"""
         self["streams"].append(key)
-
-    opt_s = opt_subscribe
-
-    def postOptions(self) -> None:
-        """Check the options before the service starts."""
-        try:
-            self._check()
-        except (FyrehoseError, ValueError) as error:
-            raise usage.UsageError(str(error)) from error
 
     def _check(self) -> None:
         self["keys"] = list(dict.fromkeys(map(parse_key, self["streams"])))
@@ -173,34 +146,12 @@ class Options(ServiceOptions):
             count = len(self["keys"])
             raise usage.UsageError(f"--subscribe is given {count} times, but --max-streams is {self['max-streams']}")
         self["place"] = None if self["location"] is None else _parse_location(self["location"])
-        secret = self["secret"] = read_secret(self["secret-file"]) if self["secret-file"] else None
-        self["listening"] = [
-            parse_server_endpoint("listen", text, DEFAULT_LISTEN) for text in self["listens"] or [DEFAULT_LISTEN]
-        ]
-        for listening in self["listening"]:
-            require_protection("listen", listening, bool(self["open"]) or secret is not None, "--secret-file")
-        for option, example in (("control", "tcp:6181"), ("metrics", "tcp:9100")):
-            text = self[option]
-            listening = self[f"{option}-listening"] = parse_server_endpoint(option, text, example) if text else None
-            if listening is not None and option == "control":
-                require_loopback(option, listening, "publishes in this node's name")
-        self._check_files()
-        self["class"] = (
-            protocol_class(self["protocol"], FreenetPeerProtocol) if self["protocol"] else FreenetPeerProtocol
-        )
-
-    def _check_files(self) -> None:
-        # twistd changes to this directory before the service starts.
-        start = Path(self.parent["rundir"] if self.parent is not None else ".")
-        self["state-path"] = (start / self["state"]).absolute() if self["state"] else None
-        self["directory"] = None
-        if self["journal"] is None:
-            if self["retention"]:
-                raise usage.UsageError("--retention requires --journal DIR")
-            return
-        self["directory"] = (start / self["journal"]).absolute()
-        retention = parse_retention(self["retention"]) if self["retention"] else Retention()
-        self["journal-config"] = JournalConfig(retention=retention)
+        self.read_secret()
+        self.parse_listens(self["listens"], DEFAULT_LISTEN)
+        self.parse_control("tcp:6181", "publishes in this node's name")
+        self["state-path"] = self.absolute_path("state")
+        self.parse_journal()
+        self.load_protocol(FreenetPeerProtocol)
 
 
 def _parse_location(text: str) -> float:
@@ -220,13 +171,12 @@ def makeService(options: Options) -> IService:
     """
     try:
         # twistd still has the terminal here, so that errors can be reported in one line.
-        named = [("listen", listening) for listening in options["listening"]]
-        probe_ports(named + [(option, options[f"{option}-listening"]) for option in ("control", "metrics")])
+        probe_ports(options.named_endpoints())
         if options["state-path"] is not None:
             require_writable_directory("state", options["state-path"].parent)
+        options.require_writable_journal()
         storage = None
         if options["directory"] is not None:
-            require_writable_directory("journal", options["directory"])
             storage = Storage(options["directory"], config=options["journal-config"])
             storage.check(options["keys"])
         service: Any = FreenetService(

@@ -21,7 +21,7 @@ from fyrehose_twisted.fyrehose.protocol.backbone import BackboneProtocol
 from fyrehose_twisted.fyrehose.service.backbone import BackboneService
 from fyrehose_twisted.fyrehose.service.connect import DEFAULT_PORT
 from fyrehose_twisted.fyrehose.service.options import (
-    check_stream_name,
+    StreamNameOption,
     float_option,
     ipv4_interface,
     require_parent_directory,
@@ -29,9 +29,16 @@ from fyrehose_twisted.fyrehose.service.options import (
 from fyrehose_twisted.fyrehose.service.state_file import SequenceFile
 from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE
 from fyrehose_twisted.interfaces import IForwardPolicy
-from fyrehose_twisted.net.options import ServiceOptions, integer_option, protocol_class
+from fyrehose_twisted.net.options import (
+    MetricsOption,
+    OpenFlag,
+    SecretOption,
+    integer_option,
+    protocol_option,
+    require_choice,
+    state_option,
+)
 from fyrehose_twisted.net.socket_activation import activated_udp_socket
-from fyrehose_twisted.process.secret import read_secret
 from fyrehose_twisted.process.sighup import integer_between, non_empty_strings, positive_number, read_limits
 
 LIMITS = {
@@ -50,10 +57,10 @@ FORMER_NAMES = {"max-subscribers": "max-clients"}
 """Current names of renamed options and limits, by former name."""
 
 
-class Options(ServiceOptions):
+class Options(StreamNameOption, SecretOption, OpenFlag, MetricsOption):
     """Command-line options of the backbone."""
 
-    aliases = FORMER_NAMES
+    aliases = {**FORMER_NAMES, "f": "forward", "s": "state"}
     synopsis = "[options]"
     longdesc = (
         "Assigns a number to every message and sends it to all subscribers. Listens on loopback by default. Any other"
@@ -62,8 +69,7 @@ class Options(ServiceOptions):
     optParameters = [
         ["interface", "i", "127.0.0.1", "IPv4 address to listen on"],
         ["port", "p", DEFAULT_PORT, "UDP port to listen on", integer_option("port", 0, 65_535)],
-        ["name", "n", "default", "name of the stream, fyrehose://NAME"],
-        ["state", "s", None, "file for the last number [default: fyrehose-NAME.state in the current directory]"],
+        state_option("fyrehose-NAME.state in the current directory"),
         [
             "start-at",
             None,
@@ -78,7 +84,6 @@ class Options(ServiceOptions):
             "seconds to wait for clients before the first number is assigned",
             float_option("settle-time"),
         ],
-        ["secret-file", None, None, "file with the secret shared with clients"],
         ["max-clients", "m", 1_024, "maximum number of clients", integer_option("max-clients", 1, 1_000_000)],
         [
             "max-per-host",
@@ -87,7 +92,7 @@ class Options(ServiceOptions):
             "maximum number of clients per host [default: a quarter of --max-clients, at least 16]",
             integer_option("max-per-host", 1, 1_000_000),
         ],
-        ["forward", "f", "random", "choice among clients equally likely to hold a message: random or round-robin"],
+        ["forward", None, "random", "choice among clients equally likely to hold a message: random or round-robin"],
         [
             "retransmit",
             None,
@@ -102,15 +107,11 @@ class Options(ServiceOptions):
             "KiB/s always granted to publishers, however far repairs lag; 0 never throttles publishers",
             integer_option("min-rate", 0, 2**30),
         ],
-        ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
         ["limits", None, None, "TOML file with limits, which override these options; reloaded on SIGHUP"],
         ["systemd", None, None, "use the UDP socket with this FileDescriptorName= from systemd instead of binding one"],
-        ["protocol", None, None, "dotted name of your subclass of BackboneProtocol"],
+        protocol_option("BackboneProtocol"),
     ]
-    optFlags = [
-        ["open", None, "serve all clients, even on interfaces other than loopback"],
-        ["trust-addresses", None, "trust the ADDR of clients, for clients behind address translation"],
-    ]
+    optFlags = [["trust-addresses", None, "trust the ADDR of clients, for clients behind address translation"]]
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,27 +126,17 @@ class Options(ServiceOptions):
         """IPv4 network that may publish, in CIDR form (repeatable) [default: all]"""
         self["allow-push"].append(network)
 
-    def postOptions(self) -> None:
-        """Check the options before the service starts."""
-        try:
-            self._check()
-        except FyrehoseError as error:
-            raise usage.UsageError(str(error)) from error
-
     def _check(self) -> None:
-        name = self["name"]
-        check_stream_name(name)
+        self.check_name()
         interface = ipv4_interface(self["interface"])
-        if self["forward"] not in ("random", "round-robin"):
-            raise usage.UsageError(f"--forward {self['forward']!r}: choose random or round-robin")
+        require_choice("forward", self["forward"], "random", "round-robin")
         if not 0 <= self["settle-time"] <= 60:
             raise usage.UsageError(f"--settle-time {self['settle-time']}: choose 0 to 60 s")
-        # twistd changes to this directory before the service starts.
-        directory = Path(self.parent["rundir"] if self.parent is not None else ".")
-        self["state"] = require_parent_directory((directory / (self["state"] or f"fyrehose-{name}.state")).absolute())
-        # An absolute path, because the file is read again after twistd changed directory.
-        self["limits"] = (directory / self["limits"]).absolute() if self["limits"] else None
-        self["secret"] = read_secret(self["secret-file"]) if self["secret-file"] else None
+        self["state"] = self["state"] or f"fyrehose-{self['name']}.state"
+        self["state"] = self.absolute_path("state")
+        require_parent_directory(self["state"])
+        self["limits"] = self.absolute_path("limits")
+        self.read_secret()
         self["config"] = self.read_config()
         self["inherited"] = None
         if self["systemd"]:
@@ -157,7 +148,7 @@ class Options(ServiceOptions):
             interface = IPv4Address(self["inherited"].getsockname()[0])
         if not self["open"]:
             check_exposure(str(interface), self["config"])
-        self["class"] = protocol_class(self["protocol"], BackboneProtocol) if self["protocol"] else BackboneProtocol
+        self.load_protocol(BackboneProtocol)
 
     def read_config(self) -> BackboneConfig:
         """Return the configuration from the options and the current limits file.
@@ -186,7 +177,7 @@ def makeService(options: Options) -> IService:
 
     :raises SystemExit: with a message of one line, if the service could not start.
     """
-    stream = f"fyrehose://{options['name']}"
+    stream = options.stream
     path: Path = options["state"]
 
     def open_state() -> SequenceFile:

@@ -14,21 +14,18 @@ from twisted.application.service import IService
 from twisted.python import usage
 
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.fyrehose.config import MAX_KEEPALIVE_INTERVAL, ClientConfig
+from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
-from fyrehose_twisted.fyrehose.service.client_tap import parse_start
-from fyrehose_twisted.fyrehose.service.connect import DEFAULT_BACKBONE
 from fyrehose_twisted.fyrehose.service.journal import JournalService
-from fyrehose_twisted.fyrehose.service.options import check_stream_name, float_option
+from fyrehose_twisted.fyrehose.service.options import SubscriberOptions, parse_start, start_option
 from fyrehose_twisted.journal.errors import JournalInUse
 from fyrehose_twisted.journal.format.disk import LOCK_NAME, LocalDirectory
 from fyrehose_twisted.journal.format.layout import directory_name
 from fyrehose_twisted.journal.remote.server import JournalServerFactory, journal_endpoint
-from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
-from fyrehose_twisted.net.addresses import parse_host_port
+from fyrehose_twisted.journal.upkeep.options import RetentionOption
 from fyrehose_twisted.net.listening import ListeningEndpoint
-from fyrehose_twisted.net.options import ServiceOptions, integer_option, protocol_class
+from fyrehose_twisted.net.options import protocol_option
 from fyrehose_twisted.process.secret import read_secret
 
 MIN_SEGMENT_BYTES, SEGMENTS_PER_RETENTION = 65_536, 8
@@ -38,52 +35,31 @@ SYNC_INTERVAL_RANGE = (0.001, 3_600.0)
 """Minimum and maximum of ``--fsync`` in seconds."""
 
 
-class Options(ServiceOptions):
+class Options(SubscriberOptions, RetentionOption):
     """Command-line options of the journal."""
 
+    aliases = {"f": "fsync"}
     synopsis = "--directory DIR [options]"
     longdesc = (
         "Subscribes to a backbone and stores its stream on disk, for clients that lose messages or start late, and for"
         " `fyrehose journal`. Resumes after a restart."
     )
     optParameters = [
-        ["backbone", "b", DEFAULT_BACKBONE, "HOST:PORT of the backbone"],
         ["directory", "d", None, "parent directory of the journal"],
-        ["name", "n", "default", "name of the stream, fyrehose://NAME, as set at the backbone"],
-        ["from", None, "oldest", "start position of a new journal: live, oldest or a number"],
+        start_option("oldest"),
         ["interface", "i", None, "local IPv4 address [default: by the route to the backbone]"],
-        ["port", "p", 0, "local UDP port; 0 for any free port", integer_option("port", 0, 65_535)],
-        ["retention", "r", None, "retention of the journal, such as 7d, 50GB or 7d,50GB [default: unlimited]"],
-        ["fsync", "f", "batch", "when to make records durable: batch, or an interval in seconds"],
+        ["fsync", None, "batch", "when to make records durable: batch, or an interval in seconds"],
         ["serve", None, None, "endpoint to serve the journal to other machines on, such as tcp:2324 (on loopback)"],
         ["serve-secret-file", None, None, "file with the secret shared with those machines"],
-        [
-            "keepalive",
-            None,
-            MAX_KEEPALIVE_INTERVAL,
-            "seconds between KEEPALIVEs, 0.1 to 0.9",
-            float_option("keepalive"),
-        ],
-        ["secret-file", None, None, "file with the backbone's secret"],
-        ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
-        ["protocol", None, None, "dotted name of your subclass of JournalProtocol"],
+        protocol_option("JournalProtocol"),
     ]
 
-    def postOptions(self) -> None:
-        """Check the options and build the configuration."""
-        try:
-            self._check()
-        except (FyrehoseError, ValueError) as error:
-            raise usage.UsageError(str(error)) from error
-
     def _check(self) -> None:
-        check_stream_name(self["name"])
+        self.check_name()
         if not self["directory"]:
             raise usage.UsageError("--directory DIR is required")
-        # twistd changes to this directory before the service starts.
-        start = Path(self.parent["rundir"] if self.parent is not None else ".")
-        self["directory"] = (start / self["directory"]).absolute()
-        parse_host_port(self["backbone"])
+        self["directory"] = self.absolute_path("directory")
+        self.check_backbone()
         if self["interface"] is not None:
             try:
                 IPv4Address(self["interface"])
@@ -92,23 +68,21 @@ class Options(ServiceOptions):
         self["config"] = ClientConfig(
             start=parse_start(self["from"]),
             keepalive_interval=self["keepalive"],
-            secret=read_secret(self["secret-file"]) if self["secret-file"] else None,
+            secret=self.read_secret(),
         )
-        retention = parse_retention(self["retention"]) if self["retention"] else Retention()
-        self["journal-config"] = _journal_config(retention)
+        self["journal-config"] = _with_small_segments(self.parse_retention())
         self["sync-interval"] = _sync_interval(self["fsync"])
         if self["serve-secret-file"] and not self["serve"]:
             raise usage.UsageError("--serve-secret-file requires --serve ENDPOINT")
         self["serve-secret"] = read_secret(self["serve-secret-file"]) if self["serve-secret-file"] else None
-        self["class"] = protocol_class(self["protocol"], JournalProtocol) if self["protocol"] else JournalProtocol
+        self.load_protocol(JournalProtocol)
 
 
-def _journal_config(retention: Retention) -> JournalConfig:
-    """Return a configuration with small segments for a small retention, because whole segments are deleted."""
-    config = JournalConfig(retention=retention)
-    if retention.size is None:
+def _with_small_segments(config: JournalConfig) -> JournalConfig:
+    """Return ``config`` with small segments for a small retention, because whole segments are deleted."""
+    if config.retention.size is None:
         return config
-    size = max(MIN_SEGMENT_BYTES, retention.size // SEGMENTS_PER_RETENTION)
+    size = max(MIN_SEGMENT_BYTES, config.retention.size // SEGMENTS_PER_RETENTION)
     return replace(config, segment_bytes=min(config.segment_bytes, size))
 
 
@@ -132,7 +106,7 @@ def makeService(options: Options) -> IService:
     """
     from twisted.internet import reactor
 
-    stream = f"fyrehose://{options['name']}"
+    stream = options.stream
     path: Path = options["directory"]
 
     def make_protocol(**keywords: Any) -> JournalProtocol:

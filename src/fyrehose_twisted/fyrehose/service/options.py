@@ -8,7 +8,10 @@ from typing import Any
 
 from twisted.python.usage import UsageError
 
-from fyrehose_twisted.net.addresses import ip_version
+from fyrehose_twisted.fyrehose.config import MAX_KEEPALIVE_INTERVAL, Start
+from fyrehose_twisted.fyrehose.service.connect import DEFAULT_BACKBONE
+from fyrehose_twisted.net.addresses import ip_version, parse_host_port
+from fyrehose_twisted.net.options import MetricsOption, SecretOption, ServiceOptions, integer_option
 
 _NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyz0123456789-_.")
 
@@ -23,6 +26,60 @@ def float_option(option: str) -> Any:
             raise ValueError(f"--{option} {text!r} is not a number") from None
 
     return coerce
+
+
+def start_option(default: str) -> list[Any]:
+    """Return ``--from`` as a row of ``optParameters``."""
+    return ["from", None, default, "start position: live, oldest or a number"]
+
+
+def parse_start(text: str) -> Start | int:
+    """Parse a start position: ``live``, ``oldest`` or a number. :raises ValueError: if it is none of these."""
+    if text in ("live", "oldest"):
+        return Start(text)
+    if text.isdecimal():
+        return int(text)
+    raise ValueError(f"start position {text!r} is not live, oldest or a number")
+
+
+class StreamNameOption(ServiceOptions):
+    """``--name`` of a stream."""
+
+    optParameters = [["name", "n", "default", "name of the stream, fyrehose://NAME"]]
+
+    @property
+    def stream(self) -> str:
+        """URI of the stream."""
+        return f"fyrehose://{self['name']}"
+
+    def check_name(self) -> None:
+        """Check the name. :raises UsageError: if it is invalid."""
+        check_stream_name(self["name"])
+
+
+class BackboneOptions(SecretOption):
+    """``--backbone``, and the secret that it requires."""
+
+    optParameters = [["backbone", "b", DEFAULT_BACKBONE, "HOST:PORT of the backbone"]]
+
+    def check_backbone(self) -> None:
+        """Check the address of the backbone. :raises ConfigurationError: if it is not ``HOST:PORT``."""
+        parse_host_port(self["backbone"])
+
+
+class SubscriberOptions(BackboneOptions, StreamNameOption, MetricsOption):
+    """Options of the services that subscribe to a backbone."""
+
+    optParameters = [
+        ["port", "p", 0, "local UDP port; 0 for any free port", integer_option("port", 0, 65_535)],
+        [
+            "keepalive",
+            None,
+            MAX_KEEPALIVE_INTERVAL,
+            "seconds between KEEPALIVEs, 0.1 to 0.9",
+            float_option("keepalive"),
+        ],
+    ]
 
 
 def check_stream_name(name: str) -> None:
@@ -41,8 +98,7 @@ def ipv4_interface(text: str) -> IPv4Address:
         raise UsageError(f"--interface {text!r}{hint}") from None
 
 
-def require_parent_directory(path: Path) -> Path:
-    """Return ``path``. :raises UsageError: if its parent directory does not exist."""
+def require_parent_directory(path: Path) -> None:
+    """Check that the parent directory of ``path`` exists. :raises UsageError: if not."""
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent} is not a directory; create it, or choose another path for {path.name}")
-    return path

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from fyrehose_twisted.process.arguments import parse_count, parse_positive
+from fyrehose_twisted.process.arguments import hide_letter, parse_count, parse_positive
 
 # Clients are imported on demand, because `fyrehose --help` imports this module.
 if TYPE_CHECKING:
@@ -45,10 +45,12 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
     publish = command("publish", _publish, "Publish one event per line, over TCP.", 30.0)
     publish.add_argument("file", nargs="?", metavar="FILE", help="input file [standard input]; - for standard input")
-    publish.add_argument(
+    node = publish.add_argument(
         "-n", "--node", action="append", metavar="HOST:PORT", help=f"address of a node; repeat it for failover [{NODE}]"
     )
-    publish.add_argument("-c", "--cluster", default="default", metavar="NAME", help="name of the cluster [%(default)s]")
+    named = publish.add_argument(
+        "-c", "--cluster", default="default", metavar="NAME", help="name of the cluster [%(default)s]"
+    )
     publish.add_argument("--name", metavar="NAME", help="publisher name [a unique one]")
     publish.add_argument("--secret-file", metavar="FILE", help="file with the cluster's secret")
     publish.add_argument("--dial", metavar="ENDPOINT", help="endpoint for connections, such as tls:{host}:{port} [TCP]")
@@ -75,8 +77,13 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     reform = command("reform", _reform, REFORM, 10.0)
     reform.add_argument("--http", required=True, type=_url, metavar="URL", help="node that continues")
     reform.add_argument("--token-file", metavar="FILE", help="file with the node's token")
-    reform.add_argument("-c", "--cluster", required=True, metavar="NAME", help="name of the cluster, as confirmation")
+    confirmed = reform.add_argument(
+        "-c", "--cluster", required=True, metavar="NAME", help="name of the cluster, as confirmation"
+    )
     reform.add_argument("--yes", action="store_true", help="proceed; otherwise, only show the consequences")
+    # In the other commands -n is --name and -c is --control.
+    for option in (node, named, confirmed):
+        hide_letter(option)
     return parser
 
 

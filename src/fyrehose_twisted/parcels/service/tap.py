@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from twisted.application.service import IService
 from twisted.python import usage
 
-from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
-from fyrehose_twisted.journal.retention import Retention, parse_retention
-from fyrehose_twisted.journal.store import JournalConfig
+from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.journal.upkeep.options import JournalOptions
 from fyrehose_twisted.net.addresses import endpoint_factory_from, parse_address
 from fyrehose_twisted.net.options import (
-    ServerEndpoint,
-    ServiceOptions,
+    SYNC_FLAG,
+    NodeOptions,
+    endpoint_description,
     integer_option,
+    max_links_option,
     parse_server_endpoint,
-    probe_port,
-    protocol_class,
-    require_protection,
-    require_writable_directory,
+    probe_ports,
+    protocol_option,
 )
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
@@ -29,29 +27,27 @@ from fyrehose_twisted.parcels.service.options import parse_advertised, read_toke
 from fyrehose_twisted.parcels.service.service import DEFAULT_LISTEN, ParcelsNode
 from fyrehose_twisted.parcels.service.storage import Storage
 from fyrehose_twisted.parcels.wire.messages import MAX_EVENT
-from fyrehose_twisted.process.secret import read_secret
 
 
-class Options(ServiceOptions):
+class Options(NodeOptions, JournalOptions):
     """Command-line options of a node."""
 
+    aliases = {"found": "bootstrap", "cluster-secret-file": "secret-file", "c": "cluster"}
     synopsis = "--name NAME [options]"
     longdesc = (
         "Runs one node of a cluster that puts the events published at any of its nodes into one total order. The"
         " first node founds the cluster. Each other node needs one --neighbour or more, and discovers the rest."
-        " Listens on loopback by default. Any other interface requires --cluster-secret-file or --open."
+        " Its state is in its journal. It listens on loopback by default. Any other interface requires --secret-file or"
+        " --open."
     )
     optParameters = [
         ["name", "n", None, "unique name of this node"],
-        ["cluster", "c", "default", "name of the cluster"],
+        ["cluster", None, "default", "name of the cluster"],
         ["listen", "l", DEFAULT_LISTEN, "endpoint for other nodes and publishers"],
         ["advertise", "a", None, "HOST:PORT at which other nodes reach this node [default: the listening address]"],
         ["dial", None, None, "endpoint for connections to other nodes, such as tls:{host}:{port} [default: TCP]"],
-        ["cluster-secret-file", None, None, "file with the shared secret of nodes and publishers"],
         ["http", None, None, "endpoint of the HTTP API, such as tcp:8080 (on loopback)"],
         ["token-file", None, None, "file with the token that HTTP clients must send"],
-        ["journal", "j", None, "directory for events and state of this node [default: memory only]"],
-        ["retention", "r", None, "retention of the journal, such as 7d, 50GB or 7d,50GB [default: unlimited]"],
         ["window-mib", None, 64, "MiB of memory for recent events", integer_option("window-mib", 1, 65_536)],
         ["max-event", None, MAX_EVENT, "maximum size of an event in bytes", integer_option("max-event", 1, MAX_EVENT)],
         [
@@ -61,14 +57,13 @@ class Options(ServiceOptions):
             "maximum MiB of events not ordered yet",
             integer_option("max-pending-mib", 1, 4_096),
         ],
-        ["max-links", None, 256, "maximum number of inbound connections", integer_option("max-links", 1, 100_000)],
-        ["protocol", None, None, "dotted name of a subclass of ParcelProtocol"],
+        max_links_option(256),
+        protocol_option("ParcelProtocol"),
     ]
     optFlags = [
-        ["found", None, "found a cluster if no neighbour is in one"],
-        ["sync", None, "make state survive power failures; each change costs an fsync"],
+        ["bootstrap", None, "found a cluster if no neighbour is in one"],
+        SYNC_FLAG,
         ["allow-private-callbacks", None, "allow callbacks to addresses that are not public"],
-        ["open", None, "run without secret and token, even on interfaces other than loopback"],
     ]
 
     def __init__(self) -> None:
@@ -92,41 +87,29 @@ class Options(ServiceOptions):
         except ValueError as error:
             raise usage.UsageError(str(error)) from None
 
-    def postOptions(self) -> None:
-        """Validate the options.
-
-        :raises SystemExit: with one line, if an extra is missing.
-        """
-        try:
-            self._check()
-        except ExtraMissing as error:
-            raise SystemExit(f"parcels-node: {error}") from None
-        except (FyrehoseError, ValueError) as error:
-            raise usage.UsageError(str(error)) from error
-
     def _check(self) -> None:
         if not self["name"]:
             raise usage.UsageError("--name NAME is required")
-        listening = self["listening"] = parse_server_endpoint("listen", self["listen"], DEFAULT_LISTEN)
-        secret = read_secret(self["cluster-secret-file"]) if self["cluster-secret-file"] else None
+        listening = parse_server_endpoint("listen", self["listen"], DEFAULT_LISTEN)
+        secret = self.read_secret()
         self["config"] = NodeConfig(
             name=self["name"],
             cluster=self["cluster"],
             advertise=parse_advertised(self["advertise"], listening),
             neighbours=tuple(dict.fromkeys(map(parse_address, self["neighbours"]))),
-            bootstrap=bool(self["found"]),
+            bootstrap=bool(self["bootstrap"]),
             secret=secret,
             max_event=self["max-event"],
             window_bytes=self["window-mib"] * 2**20,
             pending_bytes=self["max-pending-mib"] * 2**20,
             max_links=self["max-links"],
         )
-        require_protection("listen", listening, bool(self["open"]) or secret is not None, "--cluster-secret-file")
+        self.parse_listens([self["listen"]], DEFAULT_LISTEN)
         if self["dial"] is not None:
             endpoint_factory_from(self["dial"])
         self._check_http()
-        self._check_journal()
-        self["class"] = protocol_class(self["protocol"], ParcelProtocol) if self["protocol"] else ParcelProtocol
+        self.parse_journal("sync")
+        self.load_protocol(ParcelProtocol)
 
     def _check_http(self) -> None:
         self["serving"], self["token"], self["web"] = None, None, None
@@ -135,13 +118,15 @@ class Options(ServiceOptions):
                 if self[option]:
                     raise usage.UsageError(f"--{option} requires --http ENDPOINT")
             return
-        serving: ServerEndpoint = parse_server_endpoint("http", self["http"], "tcp:8080")
-        self["serving"] = serving
         self["token"] = read_token(self["token-file"]) if self["token-file"] else None
-        require_protection("http", serving, bool(self["open"]) or self["token"] is not None, "--token-file")
-        with web_extra():  # Report a missing extra now, not at the first callback.
-            import fyrehose_twisted.parcels.web.webhooks.http_sender  # noqa: F401
-            from fyrehose_twisted.parcels.web.config import WebConfig
+        protected = self["token"] is not None
+        self["serving"] = self.parse_protected("http", self["http"], "tcp:8080", "--token-file", protected=protected)
+        try:
+            with web_extra():  # Report a missing extra now, not at the first callback.
+                import fyrehose_twisted.parcels.web.webhooks.http_sender  # noqa: F401
+                from fyrehose_twisted.parcels.web.config import WebConfig
+        except ExtraMissing as error:
+            raise SystemExit(f"parcels-node: {error}") from None
         self["web"] = WebConfig(
             max_body=self["max-event"],
             allow_private_callbacks=bool(self["allow-private-callbacks"]),
@@ -149,43 +134,25 @@ class Options(ServiceOptions):
             hosts=tuple(self["http-host"]),
         )
 
-    def _check_journal(self) -> None:
-        if self["journal"] is None:
-            for option in ("sync", "retention"):
-                if self[option]:
-                    raise usage.UsageError(f"--{option} requires --journal DIR")
-            self["directory"] = None
-            return
-        # twistd changes to this directory before the service starts.
-        start = Path(self.parent["rundir"] if self.parent is not None else ".")
-        self["directory"] = (start / self["journal"]).absolute()
-        retention = parse_retention(self["retention"]) if self["retention"] else Retention()
-        self["journal-config"] = JournalConfig(retention=retention)
-
 
 def makeService(options: Options) -> IService:
     """Twisted: return the service of a node.
 
     :raises SystemExit: with one line, if the node cannot start.
     """
-    listening: ServerEndpoint = options["listening"]
-    serving: ServerEndpoint | None = options["serving"]
+    (listening,) = options["listening"]
     storage = None
     try:
         # twistd still has the terminal here, so report foreseeable failures now, in one line.
-        probe_port("listen", listening)
-        if serving is not None:
-            probe_port("http", serving)
-            if serving.address == listening.address and serving.address is not None and serving.address[1]:
-                raise ConfigurationError("--listen and --http are the same port; give each its own")
+        probe_ports([("listen", listening), ("http", options["serving"])])
+        options.require_writable_journal()
         if options["directory"] is not None:
-            require_writable_directory("journal", options["directory"])
             storage = Storage(options["directory"], sync=bool(options["sync"]), journal=options["journal-config"])
             storage.check(options["config"])
         service: Any = ParcelsNode(
             options["config"],
             listening.description,
-            http=None if serving is None else serving.description,
+            http=endpoint_description(options["serving"]),
             token=options["token"],
             web=options["web"],
             storage=storage,

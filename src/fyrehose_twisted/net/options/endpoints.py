@@ -1,21 +1,17 @@
-"""Command-line options shared by the services."""
+"""Server endpoints as options: parsing, protection, and checks before the start."""
 
 from __future__ import annotations
 
 import os
 import socket
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from errno import EADDRINUSE
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from twisted.internet.interfaces import IStreamServerEndpointStringParser
 from twisted.plugin import getPlugins
-from twisted.python import usage
-from twisted.python.reflect import namedAny
-from twisted.python.usage import UsageError
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
@@ -24,96 +20,6 @@ from fyrehose_twisted.net.socket_activation import activated_socket, is_local, r
 
 DEFAULT_SOCKET_MODE = "600"
 """Default mode of a Unix socket: accessible to its owner only."""
-
-
-def fill_standard_descriptors() -> None:
-    """Open /dev/null for each standard descriptor that the parent process has closed.
-
-    Otherwise the reactor or a state file could get one of their numbers, which twistd replaces when it daemonizes.
-    """
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(descriptor, True)
-    os.close(descriptor)
-
-
-class ServiceOptions(usage.Options):
-    """Options of a service under ``twistd``.
-
-    :cvar aliases: current option name by former name. Former names are accepted but not in ``--help``.
-    """
-
-    aliases: ClassVar[Mapping[str, str]] = {}
-
-    def __init__(self) -> None:
-        fill_standard_descriptors()
-        super().__init__()
-
-    def parseOptions(self, options: Sequence[str] | None = None) -> None:
-        """Twisted: parse the command line.
-
-        :raises UsageError: if an option is invalid.
-        :raises SystemExit: instead under ``twistd``, which would print the error below the full help text.
-        """
-        given = sys.argv[1:] if options is None else options
-        try:
-            super().parseOptions([self._resolve_alias(argument) for argument in given])
-        except UsageError as error:
-            if self.parent is None:
-                raise
-            name = self.parent.subCommand
-            problem = str(error).removeprefix("Parameter type enforcement failed: ")
-            raise SystemExit(f"{name}: {problem}; see twistd {name} --help") from None
-
-    def _resolve_alias(self, argument: str) -> str:
-        option, equals, value = argument.partition("=")
-        name = self.aliases.get(option.removeprefix("--")) if option.startswith("--") else None
-        return argument if name is None else f"--{name}{equals}{value}"
-
-
-def integer_option(option: str, low: int, high: int) -> Any:
-    """Return a coercion of the value of ``option`` to an integer from ``low`` to ``high``."""
-
-    def coerce(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError(f"--{option} {text!r} is not a whole number") from None
-        if not low <= value <= high:
-            raise ValueError(f"--{option} {value} is outside {low} to {high}")
-        return value
-
-    coerce.coerceDoc = f"a whole number from {low} to {high}"  # type: ignore[attr-defined]  # usage.Options reads it
-    return coerce
-
-
-def number_option(option: str, low: float, high: float) -> Any:
-    """Return a coercion of the value of ``option`` to a number from ``low`` to ``high``."""
-
-    def coerce(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            raise ValueError(f"--{option} {text!r} is not a number") from None
-        if not low <= value <= high:
-            raise ValueError(f"--{option} {value:g} is outside {low:g} to {high:g}")
-        return value
-
-    coerce.coerceDoc = f"a number from {low:g} to {high:g}"  # type: ignore[attr-defined]  # usage.Options reads it
-    return coerce
-
-
-def protocol_class(name: str, base: type) -> Any:
-    """Return the class with a dotted name.
-
-    :raises UsageError: if it does not exist or is not a subclass of ``base``.
-    """
-    try:
-        found = namedAny(name)
-    except Exception as error:
-        raise UsageError(f"--protocol {name} cannot be imported: {error}; is its directory on PYTHONPATH?") from error
-    if not isinstance(found, type) or not issubclass(found, base):
-        raise UsageError(f"--protocol {name} is not a subclass of {base.__module__}.{base.__name__}")
-    return found
 
 
 class ServerEndpoint(NamedTuple):

@@ -1,0 +1,23 @@
+"""Command-line options shared by the services."""
+
+from fyrehose_twisted.net.options.base import ServiceOptions as ServiceOptions
+from fyrehose_twisted.net.options.endpoints import ServerEndpoint as ServerEndpoint
+from fyrehose_twisted.net.options.endpoints import endpoint_description as endpoint_description
+from fyrehose_twisted.net.options.endpoints import parse_server_endpoint as parse_server_endpoint
+from fyrehose_twisted.net.options.endpoints import probe_port as probe_port
+from fyrehose_twisted.net.options.endpoints import probe_ports as probe_ports
+from fyrehose_twisted.net.options.endpoints import require_protection as require_protection
+from fyrehose_twisted.net.options.endpoints import require_writable_directory as require_writable_directory
+from fyrehose_twisted.net.options.groups import SYNC_FLAG as SYNC_FLAG
+from fyrehose_twisted.net.options.groups import ControlOptions as ControlOptions
+from fyrehose_twisted.net.options.groups import MetricsOption as MetricsOption
+from fyrehose_twisted.net.options.groups import NodeOptions as NodeOptions
+from fyrehose_twisted.net.options.groups import OpenFlag as OpenFlag
+from fyrehose_twisted.net.options.groups import SecretOption as SecretOption
+from fyrehose_twisted.net.options.groups import max_links_option as max_links_option
+from fyrehose_twisted.net.options.groups import protocol_option as protocol_option
+from fyrehose_twisted.net.options.groups import state_option as state_option
+from fyrehose_twisted.net.options.http import TokenOptions as TokenOptions
+from fyrehose_twisted.net.options.values import integer_option as integer_option
+from fyrehose_twisted.net.options.values import number_option as number_option
+from fyrehose_twisted.net.options.values import require_choice as require_choice

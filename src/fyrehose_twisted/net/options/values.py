@@ -1,0 +1,61 @@
+"""Values of options: coercion and checks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.python.reflect import namedAny
+from twisted.python.usage import UsageError
+
+
+def integer_option(option: str, low: int, high: int) -> Any:
+    """Return a coercion of the value of ``option`` to an integer from ``low`` to ``high``."""
+
+    def coerce(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError(f"--{option} {text!r} is not a whole number") from None
+        if not low <= value <= high:
+            raise ValueError(f"--{option} {value} is outside {low} to {high}")
+        return value
+
+    coerce.coerceDoc = f"a whole number from {low} to {high}"  # type: ignore[attr-defined]  # usage.Options reads it
+    return coerce
+
+
+def number_option(option: str, low: float, high: float) -> Any:
+    """Return a coercion of the value of ``option`` to a number from ``low`` to ``high``."""
+
+    def coerce(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError(f"--{option} {text!r} is not a number") from None
+        if not low <= value <= high:
+            raise ValueError(f"--{option} {value:g} is outside {low:g} to {high:g}")
+        return value
+
+    coerce.coerceDoc = f"a number from {low:g} to {high:g}"  # type: ignore[attr-defined]  # usage.Options reads it
+    return coerce
+
+
+def protocol_class(name: str, base: type) -> Any:
+    """Return the class with a dotted name.
+
+    :raises UsageError: if it does not exist or is not a subclass of ``base``.
+    """
+    try:
+        found = namedAny(name)
+    except Exception as error:
+        raise UsageError(f"--protocol {name} cannot be imported: {error}; is its directory on PYTHONPATH?") from error
+    if not isinstance(found, type) or not issubclass(found, base):
+        raise UsageError(f"--protocol {name} is not a subclass of {base.__module__}.{base.__name__}")
+    return found
+
+
+def require_choice(option: str, value: str, *choices: str) -> None:
+    """Check that ``value`` is one of the choices. :raises UsageError: if not."""
+    if value not in choices:
+        allowed = f"{', '.join(choices[:-1])} or {choices[-1]}"
+        raise UsageError(f"--{option} {value!r}: choose {allowed}")
