@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -107,16 +108,70 @@ def test_a_package_and_its_codec_load_no_reactor(package: str) -> None:
     assert done.stdout == "[]\n"
 
 
-def test_deprecated_parameters_work_and_warn(tmp_path: Path) -> None:
+def test_deprecated_parameter_of_a_node_works_and_warns() -> None:
     from fyrehose_twisted.hydra import NodeConfig
-    from fyrehose_twisted.parcels import NodeConfig as ClusterConfig
-    from fyrehose_twisted.parcels import ParcelsNode, Storage
 
     with pytest.warns(DeprecationWarning, match=r"found=\.\.\.\) is called bootstrap now") as caught:
         assert NodeConfig(found=True) == NodeConfig(bootstrap=True)
     assert caught[0].filename == __file__
-    storage = Storage(tmp_path)
-    with pytest.warns(DeprecationWarning, match=r"keeping=\.\.\.\) is called storage now") as caught:
-        node = ParcelsNode(ClusterConfig("a"), keeping=storage)
-    assert node._storage is storage
-    assert caught[0].filename == __file__
+
+
+def test_hydra_service_accepts_its_former_parameters(tmp_path: Path) -> None:
+    from fyrehose_twisted.hydra import Bot, HydraConfig, HydraService, NodeConfig
+
+    bot = Bot()
+    with pytest.warns(DeprecationWarning, match="takes one configuration now") as caught:
+        node = HydraService(
+            NodeConfig(tag="b", bootstrap=True), ["tcp:a:1"], state=tmp_path / "s", guardian=False, bots=[bot]
+        )  # type: ignore[call-arg, arg-type, misc]
+    [warning] = caught
+    assert str(warning.message) == (
+        "HydraService takes one configuration now:"
+        " HydraService(HydraConfig(tag=..., bootstrap=..., state=..., links=..., guardian=...))"
+    )
+    assert warning.filename == __file__
+    expected = HydraConfig(tag="b", bootstrap=True, links=["tcp:a:1"], state=tmp_path / "s", guardian=False)
+    assert replace(node.config, targets=()) == expected
+    assert list(node._bots._bots) == [bot]
+
+
+def test_freenet_service_accepts_its_former_parameters() -> None:
+    from fyrehose_twisted.freenet import FreenetConfig, FreenetService
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    page = (Path(__file__).parents[1] / "docs/reference/public-api.md").read_text(encoding="utf-8")
+    with pytest.warns(DeprecationWarning, match="takes one configuration now") as caught:
+        node = FreenetService(["127.0.0.1:1"], ["tcp:0"], failed=fail)  # type: ignore[arg-type, misc]
+    [warning] = caught
+    assert f"\nDeprecationWarning: {warning.message}\n" in page
+    assert warning.filename == __file__
+    assert node.config == FreenetConfig("127.0.0.1:1", listen="tcp:0")
+    assert node._on_failure is fail
+
+
+def test_parcels_node_accepts_its_former_parameters(tmp_path: Path) -> None:
+    from fyrehose_twisted.parcels import NodeConfig, ParcelsConfig, ParcelsNode, Storage
+
+    storage, secret = Storage(tmp_path), b"a secret that is long enough"
+    with pytest.warns(DeprecationWarning, match="takes one configuration now") as caught:
+        node = ParcelsNode(NodeConfig("a", secret=secret), "tcp:0", keeping=storage)  # type: ignore[call-arg, arg-type, misc]
+    [warning] = caught
+    assert str(warning.message) == (
+        "ParcelsNode takes one configuration now:"
+        " ParcelsNode(ParcelsConfig(name=..., secret=..., listen=..., storage=...))"
+    )
+    assert warning.filename == __file__
+    assert node.config == ParcelsConfig("a", secret=secret, listen="tcp:0", storage=storage)
+
+
+def test_a_configuration_beside_former_parameters_is_refused() -> None:
+    from fyrehose_twisted.freenet import FreenetConfig, FreenetService
+
+    with pytest.raises(TypeError, match="unexpected keyword argument 'location'"):
+        FreenetService(FreenetConfig(), location=0.5)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'place'"):
+        FreenetService(place=0.5)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="takes 2 positional arguments at most"):
+        FreenetService([], [], 0.5)  # type: ignore[arg-type, call-arg, misc]

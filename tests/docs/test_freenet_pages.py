@@ -7,7 +7,8 @@ from pathlib import Path
 
 from fyrehose_twisted.freenet import config, policy
 from fyrehose_twisted.freenet.node import context, packet_window, publishing, routing, tree
-from fyrehose_twisted.freenet.service.service import FAILURE_REASONS, MAX_NEIGHBOURS
+from fyrehose_twisted.freenet.service.config import MAX_NEIGHBOURS
+from fyrehose_twisted.freenet.service.service import FAILURE_REASONS
 from fyrehose_twisted.freenet.service.tap import Options
 from fyrehose_twisted.freenet.wire import codec, messages
 from fyrehose_twisted.freenet.wire.codec import FreenetCodec, MessageCode

@@ -94,7 +94,7 @@ from others import *
 
 
 async def main(reactor):
-    root = FreenetService(listen=["tcp:6180:interface=127.0.0.1"])
+    root = FreenetService(FreenetConfig(listen="tcp:6180:interface=127.0.0.1"))
     root.startService()
     await root.subscribe(named_key("weather"))
     assert await report("127.0.0.1:6180") >= 0

@@ -16,10 +16,10 @@ from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.hydra.config import NodeConfig
 from fyrehose_twisted.hydra.events import Outcome
 from fyrehose_twisted.hydra.irc.active import ActiveConnection, Channel, IrcConfig
 from fyrehose_twisted.hydra.node.relay.pending_replies import PendingReplies
+from fyrehose_twisted.hydra.service.config import HydraConfig
 from fyrehose_twisted.hydra.service.service import HydraService
 from fyrehose_twisted.hydra.transports.irc import IrcEndpoint
 from fyrehose_twisted.hydra.wire.line_splitting import max_line_length, split_to_fit
@@ -348,9 +348,17 @@ async def test_irc_over_tls_accepts_a_configured_trust_root(
 async def test_throttling_irc_server_is_not_considered_silent(kind: str, start_ircd: Any, irc_stranger: Any) -> None:
     ircd = start_ircd(kind, holds_back=True)
     stranger = await deferToThread(irc_stranger, ircd, "anna", "#c")
-    config = NodeConfig(network_size=1, bootstrap=True, irc_rate=20.0, irc_burst=20)
-    irc = IrcConfig((ircd.address,), "bot", (Channel("#c"),))
-    node = HydraService(config, listen=("tcp:0:interface=127.0.0.1",), irc=irc, guardian=False)
+    node = HydraService(
+        HydraConfig(
+            network_size=1,
+            bootstrap=True,
+            irc_rate=20.0,
+            irc_burst=20,
+            irc=IrcConfig((ircd.address,), "bot", (Channel("#c"),)),
+            listen="tcp:0:interface=127.0.0.1",
+            guardian=False,
+        )
+    )
     node.privilegedStartService()
     node.startService()
     try:

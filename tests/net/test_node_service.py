@@ -12,6 +12,7 @@ from zope.interface import Interface, implementer
 from fyrehose_twisted.net.connection import ConnectionLimits
 from fyrehose_twisted.net.listening import ListeningPorts
 from fyrehose_twisted.net.node_service import NodeService, Observers
+from fyrehose_twisted.net.service_config import ServiceConfig
 
 
 class IEar(Interface):
@@ -37,16 +38,17 @@ class BrokenEar:
 class Plain(NodeService):
     """A service whose node is a list of what happened."""
 
+    observed = IEar
+
     def __init__(self, **options: Any) -> None:
         reactor = MemoryReactorClock()
         self.happened: list[Any] = []
         super().__init__(
+            ServiceConfig(limits=ConnectionLimits(max_accepted=1, max_per_source=1)),
             ListeningPorts(reactor, "tcp:1", "plain"),
-            IEar,
             protocol=lambda codec: codec,
             codec=object(),
-            limits=ConnectionLimits(max_accepted=1, max_per_source=1),
-            on_failure=options.get("on_failure"),
+            failed=options.get("failed"),
             rng=None,
             reactor=reactor,
         )
@@ -102,7 +104,7 @@ def test_a_service_starts_and_stops_its_node() -> None:
 
 def test_a_failure_halts_the_node_then_is_reported_then_fails_what_is_in_flight() -> None:
     failures: list[Exception] = []
-    service = Plain(on_failure=lambda error: (failures.append(error), service.happened.append("reported")))
+    service = Plain(failed=lambda error: (failures.append(error), service.happened.append("reported")))
     error = OSError("no space")
     service.fail(error)
     service.fail(OSError("again"))
@@ -125,7 +127,7 @@ def test_storage_that_cannot_be_closed_is_a_failure_of_the_service() -> None:
             raise OperationalError("the disk is gone")
 
     failures: list[Exception] = []
-    service = Plain(on_failure=failures.append)
+    service = Plain(failed=failures.append)
     with pytest.raises(StopIteration):
         service._close_storage(Storage()).send(None)
     assert [str(error) for error in failures] == ["the disk is gone"]

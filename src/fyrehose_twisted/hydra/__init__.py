@@ -1,6 +1,6 @@
 """Hydra: nodes elect a leader, which alone holds the connection to IRC, and relay its lines (document 002).
 
-:class:`HydraService` runs a node; a :class:`Bot` answers lines. The layers below:
+:class:`HydraService` runs a node, configured by a :class:`HydraConfig`; a :class:`Bot` answers lines. The layers below:
 :mod:`~fyrehose_twisted.hydra.wire` has messages and codecs, :mod:`~fyrehose_twisted.hydra.node` the rules without I/O,
 :mod:`~fyrehose_twisted.hydra.protocol` the Twisted protocol, :mod:`~fyrehose_twisted.hydra.irc` the IRC client,
 :mod:`~fyrehose_twisted.hydra.transports` what carries links, :mod:`~fyrehose_twisted.hydra.service` what ``twistd``
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from fyrehose_twisted.hydra.irc.bots import Bot as Bot
     from fyrehose_twisted.hydra.irc.bots import IrcLine as IrcLine
     from fyrehose_twisted.hydra.protocol import HydraProtocol as HydraProtocol
+    from fyrehose_twisted.hydra.service.config import HydraConfig as HydraConfig
     from fyrehose_twisted.hydra.service.service import HydraService as HydraService
 else:
     __getattr__, __dir__ = exports(
         __name__,
         {
+            "HydraConfig": "service.config",
             "Bot": "irc.bots",
             "Channel": "irc.active",
             "HydraProtocol": "protocol",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random, SystemRandom
-from typing import Any
+from typing import Any, ClassVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
@@ -13,8 +13,9 @@ from twisted.logger import Logger
 from zope.interface.interface import InterfaceClass
 
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection
+from fyrehose_twisted.net.connection import NodeConnection
 from fyrehose_twisted.net.listening import ListeningPorts
+from fyrehose_twisted.net.service_config import ServiceConfig
 from fyrehose_twisted.process.shutdown import exit_with_failure
 from fyrehose_twisted.process.sighup import ReloadOnHup
 
@@ -55,33 +56,35 @@ class NodeService(Service):
     Subclasses start the node in :meth:`_start_node`, stop it in :meth:`_stop_node`, and halt it after a failure in
     :meth:`_halt`.
 
-    :param observed: interface of the observers.
+    :cvar observed: interface of the observers.
+    :param config: configuration, of which this class uses the limits of links.
+    :param ports: ports of the service.
     :param protocol: protocol of each connection.
     :param codec: codec of the protocol.
-    :param on_failure: called with the error that stopped the service; by default the process exits with status 1.
+    :param failed: called with the error that stopped the service; by default the process exits with status 1.
     """
 
+    observed: ClassVar[InterfaceClass]
     log = Logger()
 
     def __init__(
         self,
+        config: ServiceConfig,
         ports: ListeningPorts,
-        observed: InterfaceClass,
         *,
         protocol: Callable[[Any], NodeConnection],
         codec: Any,
-        limits: ConnectionLimits,
-        on_failure: Callable[[Exception], object] | None,
+        failed: Callable[[Exception], object] | None,
         rng: Random | None,
         reactor: Any,
     ) -> None:
         self.reactor = reactor
         self._ports = ports
-        self._observers = Observers(observed)
+        self._observers = Observers(self.observed)
         self._protocol = protocol
         self._codec = codec
-        self._limits = limits
-        self._on_failure = on_failure
+        self._limits = config.connection_limits()
+        self._on_failure = failed
         self._rng = SystemRandom() if rng is None else rng
         self._error: Exception | None = None
         self._accepting = False

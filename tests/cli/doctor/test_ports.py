@@ -17,11 +17,11 @@ from fyrehose_twisted.cli.doctor.ports import (
     parse_sockets,
     probe_ports,
 )
-from fyrehose_twisted.freenet.service import service as freenet
+from fyrehose_twisted.freenet.service import config as freenet
 from fyrehose_twisted.fyrehose import service as fyrehose
-from fyrehose_twisted.hydra.service import service as hydra
+from fyrehose_twisted.hydra.service import config as hydra
 from fyrehose_twisted.parcels.cli import parser as parcels_command
-from fyrehose_twisted.parcels.service import service as parcels
+from fyrehose_twisted.parcels.service import config as parcels
 
 SOURCE = Path(fyrehose.__file__).parents[2]
 BACKBONE, METRICS = Port(2323, "udp", "backbone"), Port(9100, "tcp", "metrics")
@@ -43,7 +43,8 @@ def test_ports_are_those_that_the_services_name() -> None:
     by_option = {("udp", fyrehose.DEFAULT_PORT)}
     by_option |= {("tcp", service.DEFAULT_PORT) for service in (hydra, freenet, parcels)}
     by_option.add(("tcp", int(parcels_command.HTTP.rpartition(":")[2])))
-    texts = "\n".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*tap.py"))
+    sources = [*SOURCE.rglob("*tap.py"), *SOURCE.rglob("options/*.py")]
+    texts = "\n".join(path.read_text(encoding="utf-8") for path in sources)
     in_texts = {(kind, int(number)) for kind, number in re.findall(r"\b(tcp|udp):(\d{2,5})\b", texts)}
     in_texts.discard(("tcp", 8080))  # An example of a port that somebody may like.
     listed = {(port.kind, port.number) for port in DEFAULT_PORTS}

@@ -29,6 +29,7 @@ from fyrehose_twisted.errors import (
 from fyrehose_twisted.freenet.events import Packet, Subscribed
 from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.protocol import FreenetPeerProtocol
+from fyrehose_twisted.freenet.service.config import FreenetConfig
 from fyrehose_twisted.freenet.service.metrics import FreenetCollector
 from fyrehose_twisted.freenet.service.service import FreenetService
 from fyrehose_twisted.freenet.service.storage import Storage
@@ -93,7 +94,8 @@ def make() -> Iterator[Make]:
         if "state" not in named:
             named.setdefault("location", (PLACE + 0.1 * len(made)) % 1.0)
         peers = [] if alone else [place for node in made[-1:] for place in node.status()["listening"]["listen"]]
-        service = FreenetService(peers, [LOOPBACK], failed=fails, **named)
+        protocol = named.pop("protocol", FreenetPeerProtocol)
+        service = FreenetService(FreenetConfig(peers, listen=LOOPBACK, **named), protocol=protocol, failed=fails)
         made.append(service)
         service.privilegedStartService()
         service.startService()
@@ -221,7 +223,7 @@ async def test_stopping_a_node_fails_pending_publishes(make: Make) -> None:
     with pytest.raises(NotConnected):
         await node.publish(KEY, b"x")
     with pytest.raises(NotConnected, match="does not run"):
-        FreenetService(listen=[]).move(0.5)
+        FreenetService(FreenetConfig(listen=[])).move(0.5)
 
 
 @pytest_twisted.ensureDeferred
@@ -244,9 +246,9 @@ async def test_a_journal_restores_the_last_seen_packet(make: Make, tmp_path: Pat
     always = make(alone=True)
     await always.subscribe(KEY)
     for part in ((b"one", b"two"), (b"three",)):
-        node = FreenetService(
-            always.status()["listening"]["listen"], [], storage=Storage(tmp_path), streams=[KEY], failed=pytest.fail
-        )
+        peers = always.status()["listening"]["listen"]
+        config = FreenetConfig(peers, listen=[], storage=Storage(tmp_path), streams=[KEY])
+        node = FreenetService(config, failed=pytest.fail)
         listener = Listener()
         node.listen(listener)
         node.startService()
@@ -279,7 +281,8 @@ async def test_packets_that_the_application_has_seen_are_not_delivered_again(mak
     always = make(alone=True)
     await always.subscribe(KEY)
     numbers = [await always.publish(KEY, data, allow_no_subscribers=True) for data in (b"one", b"two", b"three")]
-    node, listener = FreenetService(always.status()["listening"]["listen"], [], failed=pytest.fail), Listener()
+    config = FreenetConfig(always.status()["listening"]["listen"], listen=[])
+    node, listener = FreenetService(config, failed=pytest.fail), Listener()
     node.listen(listener)
     if started:
         node.startService()
@@ -353,7 +356,7 @@ async def test_an_application_sees_the_messages_of_a_link_first(make: Make) -> N
 
 
 def test_callers_that_wait_for_a_stream_precede_those_that_come_after_it_connected() -> None:
-    service: Any = FreenetService(listen=[])
+    service: Any = FreenetService(FreenetConfig(listen=[]))
     stream = SimpleNamespace(connected=False)
     service.node = SimpleNamespace(streams={KEY: stream})
     order: list[int] = []
@@ -374,7 +377,7 @@ def test_invalid_options_are_refused_by_the_constructor() -> None:
         ({"listen": ["nonsense:1"]}, "--listen 'nonsense:1' is not an endpoint"),
     ):
         with pytest.raises(ConfigurationError, match=complaint):
-            FreenetService(**named)  # type: ignore[arg-type]
+            FreenetService(FreenetConfig(**named))  # type: ignore[arg-type]
 
 
 @pytest_twisted.ensureDeferred
@@ -382,7 +385,7 @@ async def test_a_port_in_use_is_reported(make: Make) -> None:
     (place,) = make(alone=True).status()["listening"]["listen"]
     failed: Deferred[Exception] = Deferred()
     host, _, port = place.partition(":")
-    service = FreenetService(listen=[f"tcp:{port}:interface={host}"], failed=failed.callback)
+    service = FreenetService(FreenetConfig(listen=f"tcp:{port}:interface={host}"), failed=failed.callback)
     service.startService()
     assert "--listen: cannot listen on" in str(await failed)
     await service.stopService()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ from twisted.protocols.basic import LineOnlyReceiver
 from zope.interface import alsoProvides, implementer, providedBy
 
 from fyrehose_twisted.errors import ConfigurationError, PublishQueueFull, StateFileError, UnencodableMessage
-from fyrehose_twisted.hydra.config import NodeConfig, Timers
+from fyrehose_twisted.hydra.config import Timers
 from fyrehose_twisted.hydra.events import AskIrc, LeaderChanged, LinesMissed, LinesReceived, Outcome, Role, ToIrc
 from fyrehose_twisted.hydra.irc.active import Channel, IrcConfig
 from fyrehose_twisted.hydra.irc.bots import Bot, IrcLine
 from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.hydra.protocol import HydraProtocol
+from fyrehose_twisted.hydra.service.config import HydraConfig
 from fyrehose_twisted.hydra.service.metrics import HydraCollector
 from fyrehose_twisted.hydra.service.service import HydraService
 from fyrehose_twisted.hydra.service.storage import LineJournal, Storage
@@ -182,13 +184,12 @@ class Node(HydraService):
         self.heard = Listener()
         self.failures: list[Exception] = []
         settings = {"network_size": 1, "bootstrap": True, "irc_rate": 1_000.0, "irc_burst": 100}
-        settings |= {key: options.pop(key) for key in tuple(options) if key in NodeConfig.__slots__}
         if ircd is not None:
             place = f"127.0.0.1:{ircd.port.getHost().port}"
             options["irc"] = IrcConfig((place,), tag, (Channel("#c"),))
-        config = NodeConfig(tag=tag, timers=Timers(SCALE), **settings)
-        options = {"guardian": False, "failed": self.failures.append, "listen": ("tcp:0",), **options}
-        super().__init__(config, links, **options)
+        settings |= {"tag": tag, "timers": Timers(SCALE), "links": links, "guardian": False, "listen": "tcp:0"}
+        settings |= {one.name: options.pop(one.name) for one in fields(HydraConfig) if one.name in options}
+        super().__init__(HydraConfig(**settings), **{"failed": self.failures.append, **options})
         self.listen(self.heard)
 
     def until(self, true: Callable[[], Any]) -> Deferred[None]:

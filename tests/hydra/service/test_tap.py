@@ -10,11 +10,12 @@ import pytest
 from twisted.python.usage import UsageError
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.hydra.config import LinkTarget, NodeConfig, OverlongPolicy, Quorum, Timers
+from fyrehose_twisted.hydra.config import LinkTarget, OverlongPolicy, Quorum, Timers
 from fyrehose_twisted.hydra.irc.active import Channel
 from fyrehose_twisted.hydra.irc.bots import Bot
 from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.hydra.service import tap
+from fyrehose_twisted.hydra.service.config import HydraConfig
 from fyrehose_twisted.hydra.service.service import HydraService
 from fyrehose_twisted.hydra.service.storage import stream_uri
 from fyrehose_twisted.journal.retention import parse_retention
@@ -65,7 +66,7 @@ def refusal_of(text: str) -> str:
 
 def test_default_options_make_a_local_node() -> None:
     options = options_of("")
-    assert options["config"] == NodeConfig(tag="a", bootstrap=True)
+    assert options["config"] == HydraConfig(tag="a", bootstrap=True)
     assert options["listening"] == [ServerEndpoint("tcp:6174:interface=127.0.0.1", ("127.0.0.1", 6174), True)]
     assert (options["irc-config"], options["secret"], options["state-path"], options["directory"]) == (None,) * 4
     assert options["class"] is HydraProtocol

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from fyrehose_twisted.errors import ConfigurationError, EventsNotHeld, MessageTo
 from fyrehose_twisted.interfaces import IEventListener, IOrderedEvents
 from fyrehose_twisted.journal.errors import JournalFull
 from fyrehose_twisted.parcels.client.tcp_publisher import ParcelsPublisher
-from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
+from fyrehose_twisted.parcels.service.config import ParcelsConfig
 from fyrehose_twisted.parcels.service.service import ParcelsNode
 from fyrehose_twisted.parcels.service.storage import Storage
 from fyrehose_twisted.parcels.wire.messages import Event, Mode, NodeInfo, Parcel, ParcelType, PublisherRun, node_id
@@ -64,14 +65,12 @@ class Node(ParcelsNode):
     """Node service that re-evaluates the waiting conditions of a test after each event."""
 
     def __init__(self, name: str, neighbours: tuple[Address, ...] = (), **options: Any) -> None:
-        of_node = ("secret", "bootstrap", "advertise", "max_event", "window_bytes", "pending_bytes")
-        settings = {key: options.pop(key) for key in of_node if key in options}
-        config = NodeConfig(name, **{"neighbours": neighbours, "advertise": ("127.0.0.1", 0), **settings})
+        settings = {"neighbours": neighbours, "advertise": ("127.0.0.1", 0), "listen": "tcp:0:interface=127.0.0.1"}
+        settings |= {one.name: options.pop(one.name) for one in fields(ParcelsConfig) if one.name in options}
         self.waiting: list[tuple[Callable[[], Any], Deferred[None]]] = []
         self.failures: list[Exception] = []
         self.heard = Listener()
-        options = {"listen": "tcp:0:interface=127.0.0.1", "failed": self.failures.append, **options}
-        super().__init__(config, **options)
+        super().__init__(ParcelsConfig(name, **settings), **{"failed": self.failures.append, **options})
         self.listen(self.heard)
 
     async def up(self) -> Node:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -33,33 +32,30 @@ from fyrehose_twisted.freenet.events import (
 )
 from fyrehose_twisted.freenet.node.node import FreenetNode
 from fyrehose_twisted.freenet.node.status import NodeStatus
-from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.protocol import FreenetPeerProtocol
+from fyrehose_twisted.freenet.service.config import DEFAULT_PORT, FreenetConfig
 from fyrehose_twisted.freenet.service.control import FreenetControl
 from fyrehose_twisted.freenet.service.dialer import endpoint_for, parse_peer
 from fyrehose_twisted.freenet.service.event_log import log_event
 from fyrehose_twisted.freenet.service.metrics import FreenetCollector
 from fyrehose_twisted.freenet.service.state_file import StateFile
-from fyrehose_twisted.freenet.service.storage import PacketJournal, Storage
+from fyrehose_twisted.freenet.service.storage import PacketJournal
 from fyrehose_twisted.freenet.wire.codec import FreenetCodec
 from fyrehose_twisted.freenet.wire.location import check_key
 from fyrehose_twisted.freenet.wire.messages import MAX_UID, NONE_SEEN
 from fyrehose_twisted.freenet.wire.signing import SigningKey, is_signed
 from fyrehose_twisted.interfaces import IFreenetListener
 from fyrehose_twisted.net.boottime import BoottimeReactor
-from fyrehose_twisted.net.connection import ConnectionLimits
 from fyrehose_twisted.net.control.server import ControlFactory
 from fyrehose_twisted.net.listening import ListeningPorts
 from fyrehose_twisted.net.metrics import metrics_site
 from fyrehose_twisted.net.node_service import NodeService
+from fyrehose_twisted.net.service_config import accepts_old_parameters
 from fyrehose_twisted.net.stream_driver import StreamDriver
 from fyrehose_twisted.process.sd_notify import systemd_notifier
 
-DEFAULT_PORT = 6180
-DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"
 LEAVE_TIMEOUT = 2.0
 """Seconds to wait for neighbours to close their links when the node leaves."""
-MAX_NEIGHBOURS = 256
 FIRST_NEIGHBOUR_TIMEOUT = 2.0
 """Seconds to wait for the first neighbour after a start before streams are searched."""
 
@@ -83,47 +79,28 @@ FAILURE_REASONS = {
 class FreenetService(NodeService):
     """One node, with its ports and files.
 
-        node = FreenetService(peers=["10.0.0.7:6180"])
+        node = FreenetService(FreenetConfig(peers=["10.0.0.7:6180"]))
         node.setServiceParent(application)
         node.listen(listener)
         await node.subscribe(named_key("news"))
         number = await node.publish(named_key("news"), b"hello")
 
-    :param peers: peers to keep links to: ``HOST:PORT`` or client endpoints.
-    :param listen: server endpoints for links from peers.
-    :param location: location on the ring; by default that of the state file, or a random one.
-    :param policy: routing and repair policy.
-    :param secret: secret that all nodes of the network share.
-    :param state: file with the node's id and location. A node without it has a new id after each start.
-    :param storage: journals for delivered packets.
-    :param control: server endpoint of the control port.
-    :param metrics: server endpoint for Prometheus metrics.
-    :param streams: keys of streams to subscribe to at the start.
+    :param config: configuration.
     :param protocol: protocol of each link.
-    :param max_neighbours: limit of neighbours.
     :param failed: called with the error that stopped the service; by default the process exits with status 1.
     :ivar node: the node; ``None`` before the start.
     :ivar links: driver of its links; ``None`` before the start.
     """
 
+    observed = IFreenetListener
     log = Logger()
 
+    @accepts_old_parameters(FreenetConfig, "peers", "listen")
     def __init__(
         self,
-        peers: Sequence[str] = (),
-        listen: Sequence[str] = (DEFAULT_LISTEN,),
+        config: FreenetConfig | None = None,
         *,
-        location: float | None = None,
-        policy: Policy | None = None,
-        secret: bytes | None = None,
-        state: Path | None = None,
-        storage: Storage | None = None,
-        control: str | None = None,
-        metrics: str | None = None,
-        streams: Iterable[bytes] = (),
         protocol: type[FreenetPeerProtocol] = FreenetPeerProtocol,
-        max_neighbours: int = MAX_NEIGHBOURS,
-        limits: ConnectionLimits | None = None,
         failed: Callable[[Exception], object] | None = None,
         rng: Random | None = None,
         reactor: Any = None,
@@ -131,29 +108,19 @@ class FreenetService(NodeService):
         if reactor is None:
             from twisted.internet import reactor
         reactor = reactor if isinstance(reactor, BoottimeReactor) else BoottimeReactor(reactor)
+        config = self.config = FreenetConfig() if config is None else config
+        ports = ListeningPorts(reactor, f"tcp:{DEFAULT_PORT}", "freenet")
         super().__init__(
-            ListeningPorts(reactor, f"tcp:{DEFAULT_PORT}", "freenet"),
-            IFreenetListener,
-            protocol=protocol,
-            codec=FreenetCodec(),
-            limits=link_limits(max_neighbours) if limits is None else limits,
-            on_failure=failed,
-            rng=rng,
-            reactor=reactor,
+            config, ports, protocol=protocol, codec=FreenetCodec(), failed=failed, rng=rng, reactor=reactor
         )
         self.node: FreenetNode | None = None
         self.links: StreamDriver | None = None
-        self.policy = Policy() if policy is None else policy
-        self._targets = tuple(dict.fromkeys(parse_peer(peer, self.reactor) for peer in peers))
-        self._location = location
+        self.policy = config.policy
+        self._targets = tuple(dict.fromkeys(parse_peer(peer, self.reactor) for peer in config.peers))
         # Raises ConfigurationError now rather than at the start.
-        self._config(0, 0.0 if location is None else location, secret, max_neighbours)
-        self._secret = secret
-        self._max_neighbours = max_neighbours
-        self._state_path = state
+        self._node_config(0, 0.0 if config.location is None else config.location)
         self._state: StateFile | None = None
-        self._storage = storage
-        self._subscriptions: Counter[bytes] = Counter(dict.fromkeys(streams, 1))
+        self._subscriptions: Counter[bytes] = Counter(dict.fromkeys(config.streams, 1))
         """Subscriptions of the application by stream."""
         self._journal_subscriptions = self._subscriptions.copy()
         """Those of them whose packets a journal keeps."""
@@ -164,13 +131,13 @@ class FreenetService(NodeService):
         self._connecting: dict[bytes, list[Deferred[None]]] = {}
         self._pending_publishes: dict[int, Deferred[int]] = {}
         self._tokens = count()
-        for endpoint in listen:
+        for endpoint in config.listen:
             self._ports.add("listen", endpoint, self._ports.gate)
         self._control = ControlFactory(lambda gone: FreenetControl(self, gone))
-        if control is not None:
-            self._ports.add("control", control, self._control)
-        if metrics is not None:
-            self._ports.add("metrics", metrics, metrics_site(FreenetCollector(self)))
+        if config.control is not None:
+            self._ports.add("control", config.control, self._control)
+        if config.metrics is not None:
+            self._ports.add("metrics", config.metrics, metrics_site(FreenetCollector(self)))
 
     # For applications
 
@@ -352,34 +319,33 @@ class FreenetService(NodeService):
         if self.links is not None:
             self.links.halt()
 
-    def _config(self, node: int, location: float, secret: bytes | None, max_neighbours: int) -> NodeConfig:
+    def _node_config(self, node: int, location: float) -> NodeConfig:
         return NodeConfig(
             node,
             self._rng.randrange(MAX_UID + 1),
             location,
             policy=self.policy,
             targets=self._targets,
-            secret=secret,
-            max_neighbours=max_neighbours,
+            secret=self.config.secret,
+            max_neighbours=self.config.max_neighbours,
             first_neighbour_timeout=FIRST_NEIGHBOUR_TIMEOUT,
         )
 
     def _draw_identity(self) -> tuple[int, float]:
-        location = self._rng.random() if self._location is None else self._location
+        location = self._rng.random() if self.config.location is None else self.config.location
         return self._rng.randrange(MAX_UID + 1), location
 
     def _start(self) -> None:
-        if self._state_path is None:
+        if self.config.state is None:
             number, location = self._draw_identity()
         else:
-            state = self._state = StateFile(self._state_path, self._draw_identity)
-            if self._location is not None:
-                state.save(self._location)
+            state = self._state = StateFile(self.config.state, self._draw_identity)
+            if self.config.location is not None:
+                state.save(self.config.location)
             number, location = state.node, state.location
         self._ports.bind()
         self._ports.report_failures(self.fail)
-        config = self._config(number, location, self._secret, self._max_neighbours)
-        self.node = FreenetNode(config, self._rng, float(self.reactor.seconds()))
+        self.node = FreenetNode(self._node_config(number, location), self._rng, float(self.reactor.seconds()))
         self.links = StreamDriver(
             self.node,
             self._build_connection,
@@ -411,7 +377,7 @@ class FreenetService(NodeService):
         self._fail_pending(None)
         if self._state is not None:
             self._state.close()
-        await self._close_storage(self._storage)
+        await self._close_storage(self.config.storage)
 
     def _subscribe_node(self, key: bytes, last_seen: int | None, *, keep: bool) -> None:
         assert self.node is not None, "the callers have looked"
@@ -422,7 +388,7 @@ class FreenetService(NodeService):
         self.node.subscribe(key, self.links.now(), last_seen=last_seen)
 
     def _open_journal(self, key: bytes, *, create: bool) -> PacketJournal | None:
-        keeping = self._storage
+        keeping = self.config.storage
         if keeping is None or not (create or keeping.has(key)):
             return None
         return keeping.open(key, self.reactor, self.fail)
@@ -485,12 +451,6 @@ class FreenetService(NodeService):
                 journal.write(event)
         except FyrehoseError as error:
             self.fail(error)
-
-
-def link_limits(max_neighbours: int) -> ConnectionLimits:
-    """Return the limits of accepted links; one source may open half of them."""
-    per_source = max(min(64, max_neighbours), max_neighbours // 2)
-    return ConnectionLimits(max_accepted=max_neighbours, max_per_source=per_source)
 
 
 def _signer(

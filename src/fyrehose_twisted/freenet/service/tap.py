@@ -10,7 +10,8 @@ from twisted.python import usage
 from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.protocol import FreenetPeerProtocol
-from fyrehose_twisted.freenet.service.service import DEFAULT_LISTEN, MAX_NEIGHBOURS, FreenetService
+from fyrehose_twisted.freenet.service.config import DEFAULT_LISTEN, MAX_NEIGHBOURS, FreenetConfig
+from fyrehose_twisted.freenet.service.service import FreenetService
 from fyrehose_twisted.freenet.service.storage import Storage
 from fyrehose_twisted.freenet.wire.location import is_location
 from fyrehose_twisted.freenet.wire.messages import MAX_HTL
@@ -152,6 +153,20 @@ class Options(NodeOptions, JournalOptions, ControlOptions):
         self["state-path"] = self.absolute_path("state")
         self.parse_journal()
         self.load_protocol(FreenetPeerProtocol)
+        directory, settings = self["directory"], self["journal-config"]
+        self["config"] = FreenetConfig(
+            self["peers"],
+            listen=[listening.description for listening in self["listening"]],
+            location=self["place"],
+            policy=self["policy"],
+            secret=self["secret"],
+            state=self["state-path"],
+            storage=None if directory is None else Storage(directory, config=settings),
+            control=endpoint_description(self["control-listening"]),
+            metrics=endpoint_description(self["metrics-listening"]),
+            streams=self["keys"],
+            max_neighbours=self["max-neighbours"],
+        )
 
 
 def _parse_location(text: str) -> float:
@@ -169,30 +184,16 @@ def makeService(options: Options) -> IService:
 
     :raises SystemExit: with one line, if the service could not start.
     """
+    config: FreenetConfig = options["config"]
     try:
         # twistd still has the terminal here, so that errors can be reported in one line.
         probe_ports(options.named_endpoints())
-        if options["state-path"] is not None:
-            require_writable_directory("state", options["state-path"].parent)
+        if config.state is not None:
+            require_writable_directory("state", config.state.parent)
         options.require_writable_journal()
-        storage = None
-        if options["directory"] is not None:
-            storage = Storage(options["directory"], config=options["journal-config"])
-            storage.check(options["keys"])
-        service: Any = FreenetService(
-            options["peers"],
-            [listening.description for listening in options["listening"]],
-            location=options["place"],
-            policy=options["policy"],
-            secret=options["secret"],
-            state=options["state-path"],
-            storage=storage,
-            control=endpoint_description(options["control-listening"]),
-            metrics=endpoint_description(options["metrics-listening"]),
-            streams=options["keys"],
-            protocol=options["class"],
-            max_neighbours=options["max-neighbours"],
-        )
+        if config.storage is not None:
+            config.storage.check(config.streams)
+        service: Any = FreenetService(config, protocol=options["class"])
     except FyrehoseError as error:
         raise SystemExit(f"freenet-node: {error}") from None
     return service  # type: ignore[no-any-return]

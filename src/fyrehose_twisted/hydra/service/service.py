@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -17,7 +16,7 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.logger import Logger
 
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.hydra.config import TERMS_PER_SECOND, NodeConfig
+from fyrehose_twisted.hydra.config import TERMS_PER_SECOND
 from fyrehose_twisted.hydra.events import (
     AskIrc,
     CloseIrc,
@@ -34,32 +33,29 @@ from fyrehose_twisted.hydra.events import (
     ToIrc,
 )
 from fyrehose_twisted.hydra.guardian.launcher import GuardianProcess, can_guard
-from fyrehose_twisted.hydra.irc.active import ActiveConnection, IrcConfig
+from fyrehose_twisted.hydra.irc.active import ActiveConnection
 from fyrehose_twisted.hydra.irc.bots import BotRunner
 from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.hydra.node.node import HydraNode
 from fyrehose_twisted.hydra.node.status import NodeStatus
 from fyrehose_twisted.hydra.protocol import HydraProtocol
+from fyrehose_twisted.hydra.service.config import HydraConfig
 from fyrehose_twisted.hydra.service.control import HydraControl
 from fyrehose_twisted.hydra.service.event_log import log_event
 from fyrehose_twisted.hydra.service.listening import HydraPorts
 from fyrehose_twisted.hydra.service.metrics import HydraCollector
 from fyrehose_twisted.hydra.service.state_file import StateFile
-from fyrehose_twisted.hydra.service.storage import Storage
 from fyrehose_twisted.hydra.transports.auth import Authenticator
-from fyrehose_twisted.hydra.transports.dialer import MAX_DIAL_TIMEOUT, Dialer
+from fyrehose_twisted.hydra.transports.dialer import Dialer
 from fyrehose_twisted.hydra.wire.codec import HydraCodec
 from fyrehose_twisted.interfaces import IIrcListener
 from fyrehose_twisted.net.boottime import BoottimeReactor
-from fyrehose_twisted.net.connection import ConnectionLimits
 from fyrehose_twisted.net.control.server import ControlFactory
 from fyrehose_twisted.net.metrics import metrics_site
 from fyrehose_twisted.net.node_service import NodeService
+from fyrehose_twisted.net.service_config import accepts_old_parameters
 from fyrehose_twisted.net.stream_driver import StreamDriver
 from fyrehose_twisted.process.sd_notify import systemd_notifier
-
-DEFAULT_PORT = 6174
-DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"
 
 LEAVE_TIMEOUT = 3.0
 """Seconds that a node may take to send its DROP."""
@@ -72,22 +68,12 @@ MEMBER_ROLES = frozenset((Role.COHORT, Role.LEADER, Role.VOTER, Role.NOMINEE))
 class HydraService(NodeService):
     """One node of a network, with its ports, files, guardian and IRC connection.
 
-        node = HydraService(NodeConfig(tag="a", bootstrap=True), irc=IrcConfig(("127.0.0.1:6667",), "bot", channels))
+        node = HydraService(HydraConfig(tag="a", bootstrap=True, irc=IrcConfig(("127.0.0.1:6667",), "bot", channels)))
         node.setServiceParent(application)
         outcome = await node.say("PRIVMSG #c :hi")
 
-    :param config: configuration of the node; its targets are replaced by those of ``links``.
-    :param links: URLs of the links that the node keeps open, see :mod:`~fyrehose_twisted.hydra.transports.link_url`.
-    :param listen: server endpoints for links from other nodes, or ``udp:PORT:interface=ADDRESS``.
-    :param irc: IRC servers, nick and channels of the leader. A node without it cannot remain leader.
-    :param secret: secret that all nodes of the network share.
-    :param state: file with the durable state. A node without it does not vote for one promise period after each start.
-    :param sync: sync the durable state, so that it survives a power failure.
-    :param storage: journal for the lines from IRC.
-    :param control: server endpoint of the control port.
-    :param metrics: server endpoint for Prometheus metrics.
+    :param config: configuration.
     :param bots: objects that provide :class:`~fyrehose_twisted.interfaces.IBot`.
-    :param guardian: start a process that announces the end of this one to the network if it is killed.
     :param protocol: protocol of each link.
     :param failed: called with the error that stopped the service; by default the process exits with status 1.
     :ivar node: the node; ``None`` before the start.
@@ -96,25 +82,16 @@ class HydraService(NodeService):
     :ivar counters: counters of the service itself.
     """
 
+    observed = IIrcListener
     log = Logger()
 
+    @accepts_old_parameters(HydraConfig, "config", "links", "listen")
     def __init__(
         self,
-        config: NodeConfig,
-        links: Sequence[str] = (),
-        listen: Sequence[str] = (DEFAULT_LISTEN,),
+        config: HydraConfig,
         *,
-        irc: IrcConfig | None = None,
-        secret: bytes | None = None,
-        state: Path | None = None,
-        sync: bool = False,
-        storage: Storage | None = None,
-        control: str | None = None,
-        metrics: str | None = None,
         bots: Sequence[Any] = (),
-        guardian: bool = True,
         protocol: type[HydraProtocol] = HydraProtocol,
-        limits: ConnectionLimits | None = None,
         failed: Callable[[Exception], object] | None = None,
         rng: Random | None = None,
         reactor: Any = None,
@@ -123,28 +100,19 @@ class HydraService(NodeService):
             from twisted.internet import reactor
         # Promises are measured with a clock that cannot be set.
         reactor = reactor if isinstance(reactor, BoottimeReactor) else BoottimeReactor(reactor)
+        secret, timers = config.secret, config.timers
         proving = None if secret is None else Authenticator(secret, reactor)
-        self._ports: HydraPorts = HydraPorts(reactor, listen, secret, config.timers, authenticator=proving)
+        self._ports: HydraPorts = HydraPorts(reactor, config.listen, secret, timers, authenticator=proving)
         super().__init__(
-            self._ports,
-            IIrcListener,
-            protocol=protocol,
-            codec=HydraCodec(),
-            limits=link_limits(config) if limits is None else limits,
-            on_failure=failed,
-            rng=rng,
-            reactor=reactor,
+            config, self._ports, protocol=protocol, codec=HydraCodec(), failed=failed, rng=rng, reactor=reactor
         )
         self.node: HydraNode | None = None
         self.links: StreamDriver | None = None
         self.leader: LeaderChanged | None = None
         self.counters: Counter[str] = Counter()
-        self._dialer = Dialer(self.reactor, links, secret, config.timers, authenticator=proving, udp=self._ports.udp)
+        self._dialer = Dialer(self.reactor, config.links, secret, timers, authenticator=proving, udp=self._ports.udp)
         self._dialer.check()
         self.config = replace(config, targets=self._dialer.targets)
-        self._state_path = state
-        self._sync = sync
-        self._storage = storage
         self._bots = BotRunner(bots, self._send_bot_reply)
         self._state: StateFile | None = None
         self._lease_until = -inf
@@ -153,9 +121,9 @@ class HydraService(NodeService):
         self._irc_closed: Deferred[None] | None = None
         self._left: Deferred[None] | None = None
         self._irc: ActiveConnection | None = None
-        if irc is not None:
+        if config.irc is not None:
             self._irc = ActiveConnection(
-                irc,
+                config.irc,
                 self.reactor,
                 on_opened=self._irc_opened,
                 on_closed=self._irc_was_closed,
@@ -165,7 +133,7 @@ class HydraService(NodeService):
             )
         self._guardian: GuardianProcess | None = None
         self._no_guardian_reason = ""
-        if guardian and config.network_size != 1:
+        if config.guardian and config.network_size != 1:
             if not can_guard():
                 self._no_guardian_reason = "this system does not tell one process of the end of another"
             elif not self._dialer.dialable:
@@ -173,12 +141,12 @@ class HydraService(NodeService):
                     "this node opens no link over TCP, TLS or UDP; give it --link to another node"
                 )
             else:
-                self._guardian = GuardianProcess(self.reactor, self._dialer.dialable, secret, config.timers.scale)
+                self._guardian = GuardianProcess(self.reactor, self._dialer.dialable, secret, timers.scale)
         self._control = ControlFactory(lambda gone: HydraControl(self, gone))
-        if control is not None:
-            self._ports.add("control", control, self._control)
-        if metrics is not None:
-            self._ports.add("metrics", metrics, metrics_site(HydraCollector(self)))
+        if config.control is not None:
+            self._ports.add("control", config.control, self._control)
+        if config.metrics is not None:
+            self._ports.add("metrics", config.metrics, metrics_site(HydraCollector(self)))
 
     # For applications
 
@@ -263,14 +231,14 @@ class HydraService(NodeService):
     def _start(self) -> None:
         config, now = self.config, float(self.reactor.seconds())
         vow, remembers = DurableState(), False
-        if self._state_path is not None:
+        if config.state is not None:
             quiet = config.timers.promise
             state = self._state = StateFile(
-                self._state_path, config.network, promise_period=quiet, now=now, sync=self._sync
+                config.state, config.network, promise_period=quiet, now=now, sync=config.sync
             )
             vow, remembers = state.durable, state.remembers
-        if self._storage is not None:
-            lines = self._storage.open(config.network, self.reactor, self.fail)
+        if config.storage is not None:
+            lines = config.storage.open(config.network, self.reactor, self.fail)
             # Otherwise a new network would reuse line numbers that other nodes have stored.
             vow = vow._replace(term=max(vow.term, lines.term))
             damages: list[object] = []
@@ -285,7 +253,7 @@ class HydraService(NodeService):
                 "earlier promises of this node are unknown; it supports no leader for {seconds:g} s",
                 seconds=config.timers.promise,
             )
-        if self._state is None and self._storage is None:
+        if self._state is None and config.storage is None:
             # No earlier term is known here, and line numbers restart in each term.
             config = self.config = replace(config, first_term=int(time.time()) * TERMS_PER_SECOND)
         self._ports.bind()
@@ -336,7 +304,7 @@ class HydraService(NodeService):
         self._fail_pending(None)
         if self._state is not None:
             self._state.close()
-        await self._close_storage(self._storage)
+        await self._close_storage(self.config.storage)
 
     async def _leave_irc(self) -> None:
         """Close the connection to IRC and wait until it is closed."""
@@ -410,9 +378,10 @@ class HydraService(NodeService):
             self._lease_until = max(until, self._lease_until)
 
     def _store_lines(self, event: LinesReceived | LinesMissed) -> None:
-        if self._storage is not None and self._storage.lines is not None and self._error is None:
+        lines = None if self.config.storage is None else self.config.storage.lines
+        if lines is not None and self._error is None:
             try:
-                self._storage.lines.append(event)
+                lines.append(event)
             except FyrehoseError as error:
                 self.fail(error)
 
@@ -470,11 +439,3 @@ class HydraService(NodeService):
         if self.node is not None and self.links is not None and self._error is None:
             getattr(self.node, method)(*arguments, now=self.links.now(), **named)
             self.links.flush_soon()
-
-
-def link_limits(config: NodeConfig) -> ConnectionLimits:
-    """Return the limits of accepted links; one source may open half of them."""
-    most = config.max_links
-    return ConnectionLimits(
-        max_accepted=most, max_per_source=max(min(32, most), most // 2), dial_timeout=MAX_DIAL_TIMEOUT
-    )

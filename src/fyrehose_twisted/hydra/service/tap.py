@@ -8,12 +8,13 @@ from twisted.application.service import IService
 from twisted.python import usage
 
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.hydra.config import MAX_NODES, NodeConfig, OverlongPolicy, Quorum, Timers
+from fyrehose_twisted.hydra.config import MAX_NODES, OverlongPolicy, Quorum, Timers
 from fyrehose_twisted.hydra.irc.active import Channel, IrcConfig
 from fyrehose_twisted.hydra.irc.bots import load_bot
 from fyrehose_twisted.hydra.irc.password import read_password
 from fyrehose_twisted.hydra.protocol import HydraProtocol
-from fyrehose_twisted.hydra.service.service import DEFAULT_LISTEN, HydraService
+from fyrehose_twisted.hydra.service.config import DEFAULT_LISTEN, HydraConfig
+from fyrehose_twisted.hydra.service.service import HydraService
 from fyrehose_twisted.hydra.service.storage import Storage
 from fyrehose_twisted.hydra.transports.link_url import parse_link
 from fyrehose_twisted.journal.upkeep.options import JournalOptions
@@ -121,7 +122,14 @@ class Options(NodeOptions, JournalOptions, ControlOptions):
             raise usage.UsageError("no peers: give --link LINK for each existing node, or --bootstrap on the first one")
         self.read_secret()
         self._check_listening()
-        self["config"] = NodeConfig(
+        self._check_irc()
+        self["state-path"] = self.absolute_path("state")
+        if self["sync"] and not self["state"]:
+            raise usage.UsageError("--sync requires --state FILE")
+        self.parse_journal()
+        self.load_protocol(HydraProtocol)
+        directory, settings = self["directory"], self["journal-config"]
+        self["config"] = HydraConfig(
             network=self["network"],
             tag=self["tag"],
             network_size=self["network-size"] if quorum is Quorum.FIXED else None,
@@ -133,13 +141,17 @@ class Options(NodeOptions, JournalOptions, ControlOptions):
             irc_patience=self["irc-patience"],
             irc_long=OverlongPolicy(self["irc-long"]),
             max_links=self["max-links"],
+            links=links,
+            listen=[listening.description for listening in self["listening"]],
+            irc=self["irc-config"],
+            secret=self["secret"],
+            state=self["state-path"],
+            sync=bool(self["sync"]),
+            storage=None if directory is None else Storage(directory, config=settings),
+            control=endpoint_description(self["control-listening"]),
+            metrics=endpoint_description(self["metrics-listening"]),
+            guardian=not self["no-guardian"],
         )
-        self._check_irc()
-        self["state-path"] = self.absolute_path("state")
-        if self["sync"] and not self["state"]:
-            raise usage.UsageError("--sync requires --state FILE")
-        self.parse_journal()
-        self.load_protocol(HydraProtocol)
 
     def _check_listening(self) -> None:
         listens = self["listens"]
@@ -189,31 +201,17 @@ def makeService(options: Options) -> IService:
 
     :raises SystemExit: with a one-line message, if the service could not start.
     """
-    config: NodeConfig = options["config"]
+    config: HydraConfig = options["config"]
     try:
         # twistd still has the terminal here, so report foreseeable errors in one line now.
         probe_ports(options.named_endpoints())
-        if options["state-path"] is not None:
-            require_writable_directory("state", options["state-path"].parent)
+        if config.state is not None:
+            require_writable_directory("state", config.state.parent)
         options.require_writable_journal()
-        storage = None
-        if options["directory"] is not None:
-            storage = Storage(options["directory"], config=options["journal-config"])
-            storage.check(config.network)
+        if config.storage is not None:
+            config.storage.check(config.network)
         service: Any = HydraService(
-            config,
-            options["links"],
-            [listening.description for listening in options["listening"]],
-            irc=options["irc-config"],
-            secret=options["secret"],
-            state=options["state-path"],
-            sync=bool(options["sync"]),
-            storage=storage,
-            control=endpoint_description(options["control-listening"]),
-            metrics=endpoint_description(options["metrics-listening"]),
-            bots=[load_bot(name) for name in options["bots"]],
-            guardian=not options["no-guardian"],
-            protocol=options["class"],
+            config, bots=[load_bot(name) for name in options["bots"]], protocol=options["class"]
         )
     except FyrehoseError as error:
         raise SystemExit(f"hydra-node: {error}") from None

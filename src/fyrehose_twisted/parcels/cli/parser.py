@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DESCRIPTION = "Publish to a cluster of parcels nodes, follow its events, and operate it."
 
 NODE = "127.0.0.1:7878"
-"""The same as :data:`fyrehose_twisted.parcels.service.service.DEFAULT_LISTEN`."""
+"""The same as :data:`fyrehose_twisted.parcels.service.config.DEFAULT_LISTEN`."""
 HTTP = "http://127.0.0.1:8878"
 
 REFORM = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -16,26 +15,22 @@ from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.interfaces import IEventListener
 from fyrehose_twisted.net.addresses import endpoint_factory_from, format_address, tcp_endpoint
-from fyrehose_twisted.net.connection import ConnectionLimits
 from fyrehose_twisted.net.listening import ListeningPorts
 from fyrehose_twisted.net.node_service import NodeService
+from fyrehose_twisted.net.service_config import accepts_old_parameters
 from fyrehose_twisted.net.stream_driver import StreamDriver
 from fyrehose_twisted.parcels.client.publications import publish_error
-from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.events import EventsDelivered, EventsSkipped, PublishConfirmed, PublishUnconfirmed
 from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
+from fyrehose_twisted.parcels.service.config import DEFAULT_LISTEN, ParcelsConfig
 from fyrehose_twisted.parcels.service.dialer import Dialer
 from fyrehose_twisted.parcels.service.event_log import log_event
 from fyrehose_twisted.parcels.service.events_api import OrderedEventsMixin
 from fyrehose_twisted.parcels.service.http import HttpSite
-from fyrehose_twisted.parcels.service.storage import Storage
 from fyrehose_twisted.parcels.wire.codec import ParcelCodec
 from fyrehose_twisted.parcels.wire.messages import node_id
 from fyrehose_twisted.process.sd_notify import systemd_notifier
-
-DEFAULT_PORT = 7878
-DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"
 
 SHUTDOWN_TIMEOUT = 1.5
 """Seconds to wait for peers to close their connections when the node stops."""
@@ -45,70 +40,53 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
     """One node of a cluster, with its ports, files and web site; see
     :class:`~fyrehose_twisted.interfaces.IOrderedEvents`.
 
-        node = ParcelsNode(NodeConfig("a", bootstrap=True))
+        node = ParcelsNode(ParcelsConfig("a", bootstrap=True))
         node.setServiceParent(application)
         number = await node.publish(b"...")
 
-    :param config: configuration of the node. Hosts of neighbours may be names here; an advertised port of 0 stands for
-        the one that it listens on.
-    :param listen: server endpoint for other nodes.
-    :param http: server endpoint of the web site; ``None`` for no web site.
-    :param token: bearer token of the web site.
-    :param web: further settings of the web site, a :class:`~fyrehose_twisted.parcels.web.config.WebConfig`.
-    :param storage: files of events and of the persistent state. Without it, nothing survives the process.
-    :param dial: client endpoint with ``{host}`` and ``{port}`` to dial other nodes; TCP by default.
+    :param config: configuration.
     :param protocol: protocol of each connection.
     :param failed: called with the error that stopped the service; by default the process exits with status 1.
-    :param keeping: deprecated name of ``storage``.
     :ivar address: listening address; ``None`` before the start.
     """
 
+    observed = IEventListener
     log = Logger()
 
+    @accepts_old_parameters(ParcelsConfig, "config", "listen", renamed={"keeping": "storage"})
     def __init__(
         self,
-        config: NodeConfig,
-        listen: str = DEFAULT_LISTEN,
+        config: ParcelsConfig,
         *,
-        http: str | None = None,
-        token: bytes | None = None,
-        web: Any = None,
-        storage: Storage | None = None,
-        dial: str | None = None,
         protocol: type[ParcelProtocol] = ParcelProtocol,
-        limits: ConnectionLimits | None = None,
         failed: Any = None,
         rng: Random | None = None,
         reactor: Any = None,
-        keeping: Storage | None = None,
     ) -> None:
-        if keeping is not None:
-            warnings.warn("ParcelsNode(keeping=...) is called storage now", DeprecationWarning, stacklevel=2)
-            storage = keeping
         if reactor is None:
             from twisted.internet import reactor
         OrderedEventsMixin.__init__(self, config)
         NodeService.__init__(
             self,
+            config,
             ListeningPorts(reactor, DEFAULT_LISTEN, "parcels"),
-            IEventListener,
             protocol=protocol,
             codec=ParcelCodec(node_id(config.name)),
-            limits=connection_limits(config) if limits is None else limits,
-            on_failure=failed,
+            failed=failed,
             rng=rng,
             reactor=reactor,
         )
         self.address: Address | None = None
         self._started: Deferred[Exception | None] = Deferred()
+        (listen,) = config.listen
         self._ports.add("listen", listen, self._ports.gate)
-        self._storage = storage
+        self._storage = config.storage
         self._http: HttpSite | None = None
-        if http is not None:
-            directory = None if storage is None else storage.directory
-            self._http = HttpSite(self, token, web, directory, reactor)
-            self._ports.add("http", http, self._http.factory)
-        self._dialer = Dialer(reactor, tcp_endpoint if dial is None else endpoint_factory_from(dial))
+        if config.http is not None:
+            directory = None if config.storage is None else config.storage.directory
+            self._http = HttpSite(self, config.token, config.web, directory, reactor)
+            self._ports.add("http", config.http, self._http.factory)
+        self._dialer = Dialer(reactor, tcp_endpoint if config.dial is None else endpoint_factory_from(config.dial))
         self._starting: Deferred[None] = succeed(None)
 
     # Starting and stopping
@@ -227,10 +205,3 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
                 self._storage.save()
             except FyrehoseError as error:
                 self.fail(error)
-
-
-def connection_limits(config: NodeConfig) -> ConnectionLimits:
-    """Return the limits of accepted connections; one source may open half of them."""
-    return ConnectionLimits(
-        max_accepted=config.max_links, max_per_source=max(min(32, config.max_links), config.max_links // 2)
-    )

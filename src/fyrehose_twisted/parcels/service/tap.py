@@ -16,15 +16,14 @@ from fyrehose_twisted.net.options import (
     endpoint_description,
     integer_option,
     max_links_option,
-    parse_server_endpoint,
     probe_ports,
     protocol_option,
 )
-from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
+from fyrehose_twisted.parcels.service.config import DEFAULT_LISTEN, ParcelsConfig
 from fyrehose_twisted.parcels.service.http import ExtraMissing, web_extra
 from fyrehose_twisted.parcels.service.options import parse_advertised, read_token
-from fyrehose_twisted.parcels.service.service import DEFAULT_LISTEN, ParcelsNode
+from fyrehose_twisted.parcels.service.service import ParcelsNode
 from fyrehose_twisted.parcels.service.storage import Storage
 from fyrehose_twisted.parcels.wire.messages import MAX_EVENT
 
@@ -90,26 +89,33 @@ class Options(NodeOptions, JournalOptions):
     def _check(self) -> None:
         if not self["name"]:
             raise usage.UsageError("--name NAME is required")
-        listening = parse_server_endpoint("listen", self["listen"], DEFAULT_LISTEN)
-        secret = self.read_secret()
-        self["config"] = NodeConfig(
-            name=self["name"],
-            cluster=self["cluster"],
-            advertise=parse_advertised(self["advertise"], listening),
-            neighbours=tuple(dict.fromkeys(map(parse_address, self["neighbours"]))),
-            bootstrap=bool(self["bootstrap"]),
-            secret=secret,
-            max_event=self["max-event"],
-            window_bytes=self["window-mib"] * 2**20,
-            pending_bytes=self["max-pending-mib"] * 2**20,
-            max_links=self["max-links"],
-        )
+        self.read_secret()
         self.parse_listens([self["listen"]], DEFAULT_LISTEN)
+        (listening,) = self["listening"]
         if self["dial"] is not None:
             endpoint_factory_from(self["dial"])
         self._check_http()
         self.parse_journal("sync")
         self.load_protocol(ParcelProtocol)
+        directory, settings = self["directory"], self["journal-config"]
+        self["config"] = ParcelsConfig(
+            name=self["name"],
+            cluster=self["cluster"],
+            advertise=parse_advertised(self["advertise"], listening),
+            neighbours=tuple(dict.fromkeys(map(parse_address, self["neighbours"]))),
+            bootstrap=bool(self["bootstrap"]),
+            secret=self["secret"],
+            max_event=self["max-event"],
+            window_bytes=self["window-mib"] * 2**20,
+            pending_bytes=self["max-pending-mib"] * 2**20,
+            max_links=self["max-links"],
+            listen=listening.description,
+            http=endpoint_description(self["serving"]),
+            token=self["token"],
+            web=self["web"],
+            storage=None if directory is None else Storage(directory, sync=bool(self["sync"]), journal=settings),
+            dial=self["dial"],
+        )
 
     def _check_http(self) -> None:
         self["serving"], self["token"], self["web"] = None, None, None
@@ -140,25 +146,14 @@ def makeService(options: Options) -> IService:
 
     :raises SystemExit: with one line, if the node cannot start.
     """
-    (listening,) = options["listening"]
-    storage = None
+    config: ParcelsConfig = options["config"]
     try:
         # twistd still has the terminal here, so report foreseeable failures now, in one line.
-        probe_ports([("listen", listening), ("http", options["serving"])])
+        probe_ports([("listen", options["listening"][0]), ("http", options["serving"])])
         options.require_writable_journal()
-        if options["directory"] is not None:
-            storage = Storage(options["directory"], sync=bool(options["sync"]), journal=options["journal-config"])
-            storage.check(options["config"])
-        service: Any = ParcelsNode(
-            options["config"],
-            listening.description,
-            http=endpoint_description(options["serving"]),
-            token=options["token"],
-            web=options["web"],
-            storage=storage,
-            dial=options["dial"],
-            protocol=options["class"],
-        )
+        if config.storage is not None:
+            config.storage.check(config)
+        service: Any = ParcelsNode(config, protocol=options["class"])
     except FyrehoseError as error:
         raise SystemExit(f"parcels-node: {error}") from None
     return service  # type: ignore[no-any-return]
