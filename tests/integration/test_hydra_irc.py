@@ -21,7 +21,7 @@ from fyrehose_twisted.hydra.irc.active import ActiveConnection, Channel, IrcConf
 from fyrehose_twisted.hydra.node.relay.pending_replies import PendingReplies
 from fyrehose_twisted.hydra.service.config import HydraConfig
 from fyrehose_twisted.hydra.service.service import HydraService
-from fyrehose_twisted.hydra.transports.irc import IrcEndpoint
+from fyrehose_twisted.hydra.transports.irc import IrcEndpoint, IrcLinkConfig
 from fyrehose_twisted.hydra.wire.line_splitting import max_line_length, split_to_fit
 from fyrehose_twisted.hydra.wire.lines import server_error_text
 
@@ -400,7 +400,8 @@ class End(Protocol):
 def dial(ircd: Any, nick: str, peer: str, clock: Any = reactor, **more: Any) -> Any:
     """Connect one end."""
     options = {"rate": 200.0, "max_ping": MAX_PING, **more}
-    endpoint = IrcEndpoint(clock, "127.0.0.1", ircd.port, nick, peer, **options)
+    config = IrcLinkConfig(host="127.0.0.1", port=ircd.port, nick=nick, peer=peer, **options)
+    endpoint = IrcEndpoint(clock, config)
     return endpoint.connect(Factory.forProtocol(End))
 
 

@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.hydra.transports.irc import IrcEndpoint
+from fyrehose_twisted.hydra.transports.irc import IrcEndpoint, IrcLinkConfig
 from fyrehose_twisted.hydra.transports.notice_stream import (
     MAX_FRAGMENT,
     MAX_FRAGMENTS,
@@ -446,8 +446,8 @@ class Net:
         return dial
 
     def endpoint(self, nick: str, peer: str, **more: Any) -> IrcEndpoint:
-        more = {"rate": 1_000.0, **more}
-        return IrcEndpoint(self.clock, "irc.example.org", 6667, nick, peer, endpoint=self, **more)  # type: ignore[arg-type]
+        settings = {"host": "irc.example.org", "port": 6667, "nick": nick, "peer": peer, "rate": 1_000.0, **more}
+        return IrcEndpoint(self.clock, IrcLinkConfig(**settings), endpoint=self)  # type: ignore[arg-type]
 
     def advance(self, seconds: float) -> None:
         for _ in range(round(seconds * 10)):
@@ -637,12 +637,12 @@ def test_refused_or_cancelled_irc_dial_fails() -> None:
 
 
 def test_invalid_irc_link_options_are_refused() -> None:
-    for options in (("ivan", "IVAN"), ("a[", "A{"), ("", "b"), ("a", "#b"), ("a", "b c")):
+    for nick, peer in (("ivan", "IVAN"), ("a[", "A{"), ("", "b"), ("a", "#b"), ("a", "b c")):
         with pytest.raises(ConfigurationError):
-            IrcEndpoint(Clock(), "h", 1, *options)
+            IrcLinkConfig(host="h", port=1, nick=nick, peer=peer)
     for more in ({"rate": 0.0}, {"burst": 0}, {"secret": b"short"}, {"password": "a b"}):
         with pytest.raises(ConfigurationError):
-            IrcEndpoint(Clock(), "h", 1, "a", "b", **more)  # type: ignore[arg-type]
+            IrcLinkConfig(host="h", port=1, nick="a", peer="b", **more)  # type: ignore[arg-type]
 
 
 def test_irc_link_implements_its_interfaces() -> None:

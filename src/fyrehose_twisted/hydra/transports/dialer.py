@@ -17,7 +17,7 @@ from fyrehose_twisted.hydra.config import LinkTarget, Timers
 from fyrehose_twisted.hydra.irc.password import read_password
 from fyrehose_twisted.hydra.transports.auth import AuthClientEndpoint, Authenticator
 from fyrehose_twisted.hydra.transports.fifo import FifoEndpoint
-from fyrehose_twisted.hydra.transports.irc import IrcEndpoint
+from fyrehose_twisted.hydra.transports.irc import IrcEndpoint, IrcLinkConfig
 from fyrehose_twisted.hydra.transports.link_url import LinkUrl, parse_link
 from fyrehose_twisted.hydra.transports.udp.endpoint import UdpPort
 from fyrehose_twisted.net.addresses import DIAL_TIMEOUT, tcp_endpoint
@@ -115,18 +115,18 @@ class Dialer:
                     self._udp = self._own_udp = UdpPort(reactor, secret=self._secret, max_ping=max_ping)
                 return _TimeoutEndpoint(self._udp.client_endpoint(spec.host, spec.port), reactor)
             case "irc":
-                return IrcEndpoint(
-                    reactor,
-                    spec.host,
-                    spec.port,
-                    spec.nick,
-                    spec.peer,
+                config = IrcLinkConfig(
+                    host=spec.host,
+                    port=spec.port,
+                    nick=spec.nick,
+                    peer=spec.peer,
                     tls=spec.tls,
                     password=read_password("--link", spec.password_file) if spec.password_file else None,
                     rate=spec.rate,
                     secret=self._secret,
                     max_ping=max_ping,
                 )
+                return IrcEndpoint(reactor, config)
             case "fifo":
                 return FifoEndpoint(reactor, spec.directory, spec.side, max_ping)
 

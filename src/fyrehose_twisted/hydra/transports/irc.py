@@ -6,6 +6,7 @@ Both ends dial. Each connects to a server of the same IRC network under its nick
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from secrets import token_bytes
 from typing import Any, NamedTuple
 
@@ -54,6 +55,54 @@ class IrcAddress(NamedTuple):
         return f"irc:{self.server}:{self.nick}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class IrcLinkConfig:
+    """Configuration of one end of a link over IRC.
+
+    :ivar host: host of the IRC server.
+    :ivar port: port of the IRC server.
+    :ivar nick: nick of this end; the link fails if it is taken.
+    :ivar peer: nick of the other end.
+    :ivar tls: connect to the server over TLS.
+    :ivar password: server password.
+    :ivar rate: NOTICEs per second.
+    :ivar burst: NOTICEs sent at once after a pause.
+    :ivar secret: shared secret; without one, any holder of the peer's nick is trusted.
+    :ivar max_ping: MAX_PING in seconds; the session ends after three times that without a NOTICE.
+    :raises ConfigurationError: if a value is invalid, or the secret is too short.
+    """
+
+    host: str
+    port: int
+    nick: str
+    peer: str
+    tls: bool = False
+    password: str | None = field(default=None, repr=False)
+    rate: float = 1.0
+    burst: int = 4
+    secret: bytes | None = field(default=None, repr=False)
+    max_ping: float = 10.0
+
+    def __post_init__(self) -> None:
+        if casefold(self.nick) == casefold(self.peer):
+            raise ConfigurationError(f"both ends of a link over IRC have the nick {self.nick!r}; give each its own")
+        if not self.rate > 0 or self.burst < 1:
+            raise ConfigurationError(f"{self.rate} NOTICEs per second with a burst of {self.burst} is out of range")
+        IrcLogin(self.peer)
+        self.login()
+        if self.secret is not None:
+            check_secret(self.secret)
+
+    @property
+    def server(self) -> str:
+        """Address of the server."""
+        return format_address((self.host, self.port))
+
+    def login(self) -> IrcLogin:
+        """Return the registration data."""
+        return IrcLogin(self.nick, password=self.password)
+
+
 @implementer(IStreamClientEndpoint)
 class IrcEndpoint:
     """Client endpoint for a link to the node with another nick.
@@ -61,64 +110,30 @@ class IrcEndpoint:
     The Deferred of :meth:`connect` fires when the peer is on IRC too, and fails if this end cannot connect. It waits
     without a limit; cancel it to give up.
 
-    :param nick: nick of this end; the link fails if it is taken.
-    :param peer: nick of the other end.
-    :param secret: shared secret; without one, any holder of the peer's nick is trusted.
-    :param password: server password.
-    :param rate: NOTICEs per second.
-    :param burst: NOTICEs sent at once after a pause.
     :param endpoint: endpoint of the server, for TLS with more than default settings.
-    :param max_ping: MAX_PING in seconds; the session ends after three times that without a NOTICE.
-
-    :raises ConfigurationError: if a value is invalid, or the secret is too short.
     """
 
-    def __init__(
-        self,
-        reactor: Any,
-        host: str,
-        port: int,
-        nick: str,
-        peer: str,
-        *,
-        tls: bool = False,
-        password: str | None = None,
-        rate: float = 1.0,
-        burst: int = 4,
-        secret: bytes | None = None,
-        max_ping: float = 10.0,
-        endpoint: IStreamClientEndpoint | None = None,
-    ) -> None:
-        if casefold(nick) == casefold(peer):
-            raise ConfigurationError(f"both ends of a link over IRC have the nick {nick!r}; give each its own")
-        if not rate > 0 or burst < 1:
-            raise ConfigurationError(f"{rate} NOTICEs per second with a burst of {burst} is out of range")
-        IrcLogin(peer)
-        self._login = IrcLogin(nick, password=password)
+    def __init__(self, reactor: Any, config: IrcLinkConfig, *, endpoint: IStreamClientEndpoint | None = None) -> None:
         self._reactor = reactor
-        self._server = format_address((host, port))
-        self._peer = peer
-        self._rate = rate
-        self._burst = burst
-        self._secret = None if secret is None else check_secret(secret)
-        self._max_ping = max_ping
-        text = f"tls:{quoteStringArgument(host)}:{port}" if tls else self._server
+        self._config = config
+        text = f"tls:{quoteStringArgument(config.host)}:{config.port}" if config.tls else config.server
         self._endpoint = irc_endpoint(reactor, text) if endpoint is None else endpoint
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:  # noqa: N803
         """Twisted: connect and hand the link to a protocol of the factory."""
+        config, login = self._config, self._config.login()
         session = NoticeStream(
-            casefold(to_wire(self._login.nick)).encode("latin-1"),
-            casefold(to_wire(self._peer)).encode("latin-1"),
+            casefold(to_wire(login.nick)).encode("latin-1"),
+            casefold(to_wire(config.peer)).encode("latin-1"),
             token_bytes(TOKEN_SIZE),
             self._reactor.seconds(),
-            secret=self._secret,
-            rate=self._rate,
-            burst=self._burst,
-            silence=3 * self._max_ping,
+            secret=config.secret,
+            rate=config.rate,
+            burst=config.burst,
+            silence=3 * config.max_ping,
         )
-        address = IrcAddress(self._server, self._peer)
-        courier = _NoticeTunnel(self._login, self._reactor, address, session, self._max_ping, protocolFactory)
+        address = IrcAddress(config.server, config.peer)
+        courier = _NoticeTunnel(login, self._reactor, address, session, config.max_ping, protocolFactory)
         courier.dial(self._endpoint)
         return courier.when_connected
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from twisted.python.reflect import namedAny
@@ -10,33 +11,25 @@ from twisted.python.usage import UsageError
 
 def integer_option(option: str, low: int, high: int) -> Any:
     """Return a coercion of the value of ``option`` to an integer from ``low`` to ``high``."""
-
-    def coerce(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError(f"--{option} {text!r} is not a whole number") from None
-        if not low <= value <= high:
-            raise ValueError(f"--{option} {value} is outside {low} to {high}")
-        return value
-
-    coerce.coerceDoc = f"a whole number from {low} to {high}"  # type: ignore[attr-defined]  # usage.Options reads it
-    return coerce
+    return _coercion(option, low, high, int, "a whole number", "d")
 
 
 def number_option(option: str, low: float, high: float) -> Any:
     """Return a coercion of the value of ``option`` to a number from ``low`` to ``high``."""
+    return _coercion(option, low, high, float, "a number", "g")
 
+
+def _coercion(option: str, low: float, high: float, convert: Callable[[str], float], kind: str, form: str) -> Any:
     def coerce(text: str) -> float:
         try:
-            value = float(text)
+            value = convert(text)
         except ValueError:
-            raise ValueError(f"--{option} {text!r} is not a number") from None
+            raise ValueError(f"--{option} {text!r} is not {kind}") from None
         if not low <= value <= high:
-            raise ValueError(f"--{option} {value:g} is outside {low:g} to {high:g}")
+            raise ValueError(f"--{option} {value:{form}} is outside {low:{form}} to {high:{form}}")
         return value
 
-    coerce.coerceDoc = f"a number from {low:g} to {high:g}"  # type: ignore[attr-defined]  # usage.Options reads it
+    coerce.coerceDoc = f"{kind} from {low:{form}} to {high:{form}}"  # type: ignore[attr-defined]  # usage.Options reads it
     return coerce
 
 
