@@ -13,6 +13,7 @@ from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode
 from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE, MAX_SEQUENCE, Deliver, Dialect, Keepalive, Push
 from fyrehose_twisted.fyrehose.wire.token import make_token
@@ -55,10 +56,12 @@ def one(data: bytes) -> None:
     node = Backbone(
         BackboneConfig(max_clients=MAX_CLIENTS, secret=SECRET if setup & 1 else None, trust_addresses=bool(setup & 16)),
         RandomForward(Random(1)),
-        last=last,
-        bound=last,
-        settle_until=START + 1 if setup & 2 else None,
-        query_clients=bool(setup & 2),
+        BackboneStart(
+            last=last,
+            bound=last,
+            settle_until=START + 1 if setup & 2 else None,
+            query_clients=bool(setup & 2),
+        ),
     )
     arrivals: list[tuple[bytes, Address]] = []
     given = sent = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from random import Random
 from typing import Any
@@ -16,7 +17,7 @@ from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
 from fyrehose_twisted.fyrehose.node.backbone.client_table import ClientTable
 from fyrehose_twisted.fyrehose.node.backbone.repair_dispatch import RepairDispatcher
 from fyrehose_twisted.fyrehose.node.backbone.request_routing import RepairRouter, RequestRoute
-from fyrehose_twisted.fyrehose.node.backbone.sequencer import Sequencer
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart, Sequencer
 from fyrehose_twisted.fyrehose.node.client import repair_responder, start_position, stream_head
 from fyrehose_twisted.fyrehose.node.client.deduplication import Deduplicator
 from fyrehose_twisted.fyrehose.node.client.memory_store import MemoryStore
@@ -266,8 +267,8 @@ def forgets_its_clients(patch: Patch) -> None:
 def waits_though_it_knows_them(patch: Patch) -> None:
     original = Backbone.__init__
 
-    def init(self: Any, *arguments: Any, **options: Any) -> None:
-        original(self, *arguments, **options | {"settle_until": options["now"] + 1.25})
+    def init(self: Any, config: Any, policy: Any, start: BackboneStart, **options: Any) -> None:
+        original(self, config, policy, replace(start, settle_until=options["now"] + 1.25), **options)
 
     patch.setattr(Backbone, "__init__", init)
 
@@ -352,8 +353,8 @@ def begins_at_the_wrong_end(patch: Patch) -> None:
 def counts_anew(patch: Patch) -> None:
     original = Backbone.__init__
 
-    def init(self: Any, *arguments: Any, **options: Any) -> None:
-        original(self, *arguments, **options | {"query_clients": False})
+    def init(self: Any, config: Any, policy: Any, start: BackboneStart, **options: Any) -> None:
+        original(self, config, policy, replace(start, query_clients=False), **options)
 
     patch.setattr(Backbone, "__init__", init)
 

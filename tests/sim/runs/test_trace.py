@@ -200,6 +200,7 @@ from fyrehose_twisted.fyrehose.node.backbone.backbone import SETTLE_TIME, Backbo
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart
 from fyrehose_twisted.sim import fault_generators
 from fyrehose_twisted.sim.schedule import FaultSchedule
 from fyrehose_twisted.sim.scenario import Scenario
@@ -224,7 +225,8 @@ class Small(Scenario):
         last, bound = (boot.persisted.last, boot.persisted.bound) if boot.persisted else (0, 0)
         settle = None if boot.last_crash is None else boot.now + SETTLE_TIME
         policy = RandomForward(Random(self.rng.random()))
-        return Backbone(BackboneConfig(), policy, last=last, bound=bound, settle_until=settle)
+        start = BackboneStart(last=last, bound=bound, settle_until=settle)
+        return Backbone(BackboneConfig(), policy, start)
 
     def client(self, boot):
         return Client(BACKBONE, ClientConfig(), Random(self.rng.random()), boot.now)

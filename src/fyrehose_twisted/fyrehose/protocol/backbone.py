@@ -18,7 +18,7 @@ from fyrehose_twisted.fyrehose.events import (
 )
 from fyrehose_twisted.fyrehose.node.backbone.backbone import SETTLE_TIME, Backbone
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
-from fyrehose_twisted.fyrehose.node.backbone.sequencer import SequenceCheckpoint, VolatileSequenceStore
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart, SequenceCheckpoint, VolatileSequenceStore
 from fyrehose_twisted.fyrehose.protocol.drops import _log_drop
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS
 from fyrehose_twisted.interfaces import IClientMemory, IDatagramNode, IForwardPolicy, ISequenceStore
@@ -76,18 +76,14 @@ class BackboneProtocol(DatagramNodeProtocol):
         memory: Any = IClientMemory(state, None)
         table_complete = memory is not None and memory.complete and not state.fresh
         settle_time = 0.0 if table_complete else self._settle_time
-        return Backbone(
-            self.config,
-            self._policy,
+        start = BackboneStart(
             last=state.last,
             bound=state.bound,
             settle_until=now + settle_time if settle_time > 0 else None,
             query_clients=state.fresh,
             known_clients=() if memory is None else memory.clients,
-            own_address=self._own_address,
-            is_own=self._is_own,
-            now=now,
         )
+        return Backbone(self.config, self._policy, start, own_address=self._own_address, is_own=self._is_own, now=now)
 
     def persist(self, checkpoint: SequenceCheckpoint) -> None:
         """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.persist`."""

@@ -17,7 +17,7 @@ from fyrehose_twisted.fyrehose.events import (
 )
 from fyrehose_twisted.fyrehose.node.backbone.backbone import SETTLE_TIME, Backbone
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
-from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, SequenceCheckpoint
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart, KnownClient, SequenceCheckpoint
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.node.client.journal_store import JournalStore
 from fyrehose_twisted.fyrehose.node.client.memory_store import MemoryStore
@@ -68,14 +68,18 @@ class BackboneHost:
         if mark is not None:
             self.host.persisted = mark = SequenceCheckpoint(mark.last if killed else mark.bound, mark.bound)
         fresh = mark is None or mark.bound == 0
-        return Backbone(
-            self.config,
-            RandomForward(Random(self._rng.getrandbits(64))),
+        policy = RandomForward(Random(self._rng.getrandbits(64)))
+        start = BackboneStart(
             last=0 if mark is None else mark.last,
             bound=0 if mark is None else mark.bound,
             settle_until=None if self.complete and not fresh else boot.now + SETTLE_TIME,
             query_clients=fresh,
             known_clients=list(self._clients.values()),
+        )
+        return Backbone(
+            self.config,
+            policy,
+            start,
             own_address=lambda peer: BACKBONE,
             is_own=lambda address: address == BACKBONE,
             now=boot.now,

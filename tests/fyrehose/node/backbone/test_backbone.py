@@ -30,7 +30,7 @@ from fyrehose_twisted.fyrehose.node.backbone.backbone import (
 from fyrehose_twisted.fyrehose.node.backbone.client_table import CLIENT_LIFETIME, EXPIRY_GRACE
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward, RoundRobinForward
 from fyrehose_twisted.fyrehose.node.backbone.push_backlog import DUPLICATE_WINDOW, HELD_BYTES, HELD_MESSAGES
-from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, SequenceCheckpoint
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart, KnownClient, SequenceCheckpoint
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode
 from fyrehose_twisted.fyrehose.wire.envelope import wrap
 from fyrehose_twisted.fyrehose.wire.packets import (
@@ -96,11 +96,13 @@ class Bench:
         self.node = Backbone(
             BackboneConfig(**options),
             FirstForward() if policy is None else policy,
-            last=last,
-            bound=bound,
-            settle_until=None if settle is None else START + settle,
-            query_clients=ask,
-            known_clients=known,
+            BackboneStart(
+                last=last,
+                bound=bound,
+                settle_until=None if settle is None else START + settle,
+                query_clients=ask,
+                known_clients=known,
+            ),
             own_address=lambda peer: OWN,
             is_own=lambda address: address == OWN,
             now=START,
@@ -1041,7 +1043,7 @@ class TestExhaustion:
         assert bench.node.sequencer.last == MAX_SEQUENCE
 
     def test_a_backbone_that_starts_after_the_last_number_reports_exhaustion(self) -> None:
-        node = Backbone(BackboneConfig(), FirstForward(), last=MAX_SEQUENCE, settle_until=START)
+        node = Backbone(BackboneConfig(), FirstForward(), BackboneStart(last=MAX_SEQUENCE, settle_until=START))
         assert (node.state, node.drain().events) == (BackboneState.EXHAUSTED, [NumbersExhausted()])
         assert node.next_deadline() is None
 

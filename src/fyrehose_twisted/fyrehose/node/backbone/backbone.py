@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import Enum
 from math import ceil
 
@@ -24,7 +24,7 @@ from fyrehose_twisted.fyrehose.events import (
 from fyrehose_twisted.fyrehose.node.backbone.client_table import ClientTable
 from fyrehose_twisted.fyrehose.node.backbone.push_backlog import DUPLICATE_WINDOW, PushBacklog
 from fyrehose_twisted.fyrehose.node.backbone.repair_dispatch import REFUSAL_TEXTS, RepairDispatcher
-from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, Sequencer
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart, Sequencer
 from fyrehose_twisted.fyrehose.node.backbone.stream_claims import StreamClaims
 from fyrehose_twisted.fyrehose.node.base import DatagramNode
 from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, encode, encode_deliver
@@ -69,13 +69,7 @@ class Backbone(DatagramNode):
 
     :ivar repair_dispatcher: handler of repair requests.
 
-    :param last: last assigned number, 0 for none.
-    :param bound: highest number that needs no new
-        :class:`~fyrehose_twisted.fyrehose.node.backbone.sequencer.SequenceCheckpoint`.
-    :param settle_until: time before which no message is numbered. PUSHes wait until then.
-    :param query_clients: query clients for messages of the stream while settling, and refuse to number if they hold
-        some. With a secret one answer suffices, without one two are needed, or one if only one client was queried.
-    :param known_clients: clients of the previous backbone process, which are served at once.
+    :param start: what is known of the stream; by default, that it is new.
     :param now: start time.
     :param own_address: returns the address at which a given client reaches this backbone; used while settling.
     :param is_own: returns whether an address is one of this backbone.
@@ -85,29 +79,26 @@ class Backbone(DatagramNode):
         self,
         config: BackboneConfig,
         policy: IForwardPolicy,
+        start: BackboneStart | None = None,
         *,
-        last: int = 0,
-        bound: int = 0,
-        settle_until: float | None = None,
-        query_clients: bool = False,
-        known_clients: Iterable[KnownClient] = (),
         own_address: Callable[[Address], Address] = lambda peer: ANY_ADDRESS,
         is_own: Callable[[Address], bool] = lambda address: False,
         now: float = 0.0,
     ) -> None:
         super().__init__()
+        start = BackboneStart() if start is None else start
         self.config = config
-        self.sequencer = Sequencer(last, bound)
-        self.state = BackboneState.SERVING if settle_until is None else BackboneState.SETTLING
+        self.sequencer = Sequencer(start.last, start.bound)
+        self.state = BackboneState.SERVING if start.settle_until is None else BackboneState.SETTLING
         self.counters = BackboneCounters()
-        self._settle_until = settle_until
-        self._query_clients = query_clients
+        self._settle_until = start.settle_until
+        self._query_clients = start.query_clients
         self._own_address = own_address
         self._is_own = is_own
         self._claims = StreamClaims()
         self._push_backlog = PushBacklog()
         self._client_table = ClientTable(config)
-        self.repair_dispatcher = RepairDispatcher(config, policy, self._client_table, self.counters, last, now)
+        self.repair_dispatcher = RepairDispatcher(config, policy, self._client_table, self.counters, start.last, now)
         self._now = now
         self._request_budgets: KeyedTokenBuckets[Address] = KeyedTokenBuckets(
             config.request_rate, config.request_burst, config.max_clients
@@ -116,7 +107,7 @@ class Backbone(DatagramNode):
         self._watchers_due_at = now
         self._persisted_checkpoint = self.sequencer.checkpoint
         self._output.events += [
-            ClientJoined(client, was_known=True) for client in self._client_table.restore(known_clients, now)
+            ClientJoined(client, was_known=True) for client in self._client_table.restore(start.known_clients, now)
         ]
         if self.sequencer.remaining == 0:
             self._exhaust()

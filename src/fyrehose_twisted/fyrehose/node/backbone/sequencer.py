@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from zope.interface import implementer
@@ -37,6 +39,25 @@ class SequenceCheckpoint(NamedTuple):
     """Upper bound of all assigned numbers; must survive a power failure."""
     clients: tuple[tuple[Address, KnownClient | None], ...] = ()
     """Clients changed since the previous checkpoint, ``None`` if expired; must survive the death of the process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackboneStart:
+    """What a backbone knows of its stream when it starts.
+
+    :ivar last: last assigned number, 0 for none.
+    :ivar bound: highest number that needs no new :class:`SequenceCheckpoint`.
+    :ivar settle_until: time before which no message is numbered. PUSHes wait until then.
+    :ivar query_clients: query clients for messages of the stream while settling, and refuse to number if they hold
+        some. With a secret one answer suffices, without one two are needed, or one if only one client was queried.
+    :ivar known_clients: clients of the previous backbone process, which are served at once.
+    """
+
+    last: int = 0
+    bound: int = 0
+    settle_until: float | None = None
+    query_clients: bool = False
+    known_clients: Iterable[KnownClient] = ()
 
 
 @implementer(ISequenceStore)
