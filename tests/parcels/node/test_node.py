@@ -560,7 +560,7 @@ def test_unauthenticated_nodes_listed_by_a_member_stay_unauthenticated(wires: Wi
     wires.run(2.0)
     vera = wires.node("Vera", 3, (1,), secret=SECRET)
     wires.run(2.0)
-    targets = vera.node._discovery.targets
+    targets = vera.node.components.links.targets
     assert {host[0]: one.trusted for host, one in targets.items() if not one.configured} == {
         "10.0.0.2": True,
         "10.0.1.0": False,
@@ -1120,7 +1120,7 @@ def test_external_publisher_over_the_byte_limit_is_refused_as_too_many(
     small = wires.node("Olga", 4, (1,), max_event=1_000, pending_bytes=4_000)
     assert wires.run(10.0, lambda: mode(small) is Mode.WRK)
     end = connect(wires, small)
-    small.node._discovery.ready_targets.clear()  # The node cannot reach the leader.
+    small.node.components.links.ready_targets.clear()  # The node cannot reach the leader.
     for number in range(1, 7):
         end.send(Publish(PublisherRun("client", 0, number, (bytes(1_000),))))
     wires.run(0.1)

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fyrehose_twisted.consensus.messages import MemberId
-from fyrehose_twisted.effects import Peer
-from fyrehose_twisted.parcels.node.neighbours import DIAL_BACKOFF, DialState, DialTarget, InboundPeer, Neighbours
+from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbours
 from fyrehose_twisted.parcels.wire.messages import NEIGHBOUR_TIMEOUT, Extension, Mode, NodeInfo, RefusalReason, node_id
 
 
@@ -98,33 +97,6 @@ def test_neighbour_with_a_taken_name_or_id_conflicts() -> None:
     own, other = clash()
     known = Neighbours(info(own, 1), 9)
     assert conflict(info(other, 9)) is RefusalReason.ID_TAKEN
-
-
-def test_failed_dial_backs_off_exponentially() -> None:
-    target = DialTarget(("10.0.0.1", 1), 5.0, configured=True)
-    assert (target.state, target.next_at) == (DialState.IDLE, 5.0)
-    waits = []
-    for _ in range(6):
-        target.state = DialState.DISCOVERING
-        target.connection_closed(10.0, immediately=False)
-        assert target.state is DialState.IDLE
-        waits.append(target.next_at - 10.0)
-    assert waits == [0.25, 0.5, 1.0, 2.0, 2.0, 2.0]
-    assert DIAL_BACKOFF == (0.25, 2.0)
-    target.peer, target.member = Peer(("10.0.0.1", 1), 1, True), MemberId("Boris", 1)
-    target.connection_closed(20.0, immediately=True)
-    assert (target.next_at, target.peer, target.member, target.hello) == (20.0, None, None, None)
-
-
-def test_new_inbound_peer_is_unauthenticated() -> None:
-    caller = InboundPeer(Peer(("10.0.0.1", 1), 1, False), 3.0)
-    assert (caller.authenticated, caller.expected_proof, caller.member, caller.info, caller.heard_at) == (
-        False,
-        None,
-        None,
-        None,
-        3.0,
-    )
 
 
 @pytest.mark.parametrize("name", ["Ivan", "Boris"])
