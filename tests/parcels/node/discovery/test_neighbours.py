@@ -4,7 +4,15 @@ import pytest
 
 from fyrehose_twisted.consensus.messages import MemberId
 from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbours
-from fyrehose_twisted.parcels.wire.messages import NEIGHBOUR_TIMEOUT, Extension, Mode, NodeInfo, RefusalReason, node_id
+from fyrehose_twisted.parcels.wire.messages import (
+    NEIGHBOUR_TIMEOUT,
+    Extension,
+    Heartbeat,
+    Mode,
+    NodeInfo,
+    RefusalReason,
+    node_id,
+)
 
 
 def info(name: str, number: int, incarnation: int | None = 1) -> NodeInfo:
@@ -106,3 +114,29 @@ def test_wrong_id_of_a_caller_does_not_hide_a_name_conflict(name: str) -> None:
     found = known.conflict(info(name, 9, 2)._replace(id=1), 1.0)
     assert found is not None
     assert found[0] is RefusalReason.NAME_TAKEN
+
+
+def test_only_the_incarnation_that_is_a_neighbour_is_heard() -> None:
+    known = Neighbours(ME, 9)
+    boris = known.add(info("Boris", 2), 1.0)
+    assert boris is not None
+    boris.suspected = True
+    assert not known.is_alive(MemberId("Boris", 1), 1.0)
+    assert not known.heard(MemberId("Boris", 2), 3.0)
+    assert not known.heard(MemberId("Olga", 1), 3.0)
+    assert boris.heard_at == 1.0
+    assert known.heard(MemberId("Boris", 1), 3.0)
+    assert (boris.heard_at, boris.suspected) == (3.0, False)
+    assert known.is_alive(MemberId("Boris", 1), 3.0)
+    assert not known.is_alive(MemberId("Boris", 2), 3.0)
+    assert not known.is_alive(MemberId("Boris", 1), 3.1 + NEIGHBOUR_TIMEOUT)
+
+
+def test_a_heartbeat_of_a_former_incarnation_changes_nothing() -> None:
+    known = Neighbours(ME, 9)
+    boris = known.add(info("Boris", 2), 1.0)
+    assert boris is not None
+    known.heartbeat_received(Heartbeat(Mode.WRK, 1, 7), MemberId("Boris", 2))
+    assert (boris.mode, boris.sequence) == (Mode.DSC, -1)
+    known.heartbeat_received(Heartbeat(Mode.WRK, 1, 7), MemberId("Boris", 1))
+    assert (boris.mode, boris.sequence) == (Mode.WRK, 7)
