@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from math import inf
 
 from fyrehose_twisted.consensus.log import RaftLog
 from fyrehose_twisted.consensus.messages import (
@@ -13,6 +14,7 @@ from fyrehose_twisted.consensus.messages import (
     InstallSnapshotReply,
     LogEntry,
     MemberId,
+    Membership,
     RaftMessage,
     Snapshot,
 )
@@ -144,10 +146,26 @@ class LogReplication:
                 progress = self.progress[member] = self._new_progress(member, now)
                 self._probe(member, progress)
 
-    def match_index(self, member: MemberId) -> int:
-        """Return the index up to which the log of ``member`` is known to match."""
-        progress = self.progress.get(member)
-        return 0 if progress is None else progress.match_index
+    def quorum_index(self, membership: Membership, me: MemberId) -> int:
+        """Return the index up to which a quorum has the log of ``me``, the leader."""
+        progress, last = self.progress, self._log.last_index
+        indexes = sorted(
+            last if member == me else progress[member].match_index if member in progress else 0
+            for member, _ in membership.members
+        )
+        return indexes[len(indexes) - membership.quorum]
+
+    def seconds_since_quorum(self, membership: Membership, me: MemberId, now: float) -> float:
+        """Return the seconds since a quorum, of which ``me`` is one, was last heard."""
+        if membership.quorum == 1:
+            return 0.0
+        progress = self.progress
+        silences = sorted(
+            now - progress[member].heard_at if member in progress else inf
+            for member, _ in membership.members
+            if member != me
+        )
+        return silences[membership.quorum - 2]
 
     def _new_progress(self, member: MemberId, now: float) -> FollowerProgress:
         progress = FollowerProgress(self._log.last_index + 1, now)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from suite.planted import Bug, Patch, check_seed, each, search
 
-from fyrehose_twisted.consensus import member as order_module
+from fyrehose_twisted.consensus import election_timer as timer_module
 from fyrehose_twisted.consensus.log import RaftLog
 from fyrehose_twisted.consensus.member import RaftMember
 from fyrehose_twisted.consensus.messages import AppendEntries, MemberId, Membership, RequestVoteReply
@@ -267,7 +267,7 @@ def never_removes_anybody(patch: Patch) -> None:
 
 
 def never_asks_for_votes(patch: Patch) -> None:
-    patch.setattr(RaftMember, "_start_pre_vote", lambda self, now: setattr(self, "_act_at", now + 1.0))
+    patch.setattr(RaftMember, "_start_pre_vote", lambda self, now: setattr(self._timer, "deadline", now + 1.0))
 
 
 def does_not_dial_again(patch: Patch) -> None:
@@ -350,7 +350,7 @@ def goes_on_without_a_quorum(patch: Patch) -> None:
 
 
 def loses_the_leader_for_good(patch: Patch) -> None:
-    patch.setattr(order_module, "ELECTION_TIMEOUT", (1e9, 2e9))
+    patch.setattr(timer_module, "ELECTION_TIMEOUT", (1e9, 2e9))
     patch.setattr(RaftMember, "leader_lost", lambda self, now: None)
 
 
