@@ -34,8 +34,6 @@ HEARTBEAT_INTERVAL = 1.0
 """Seconds between heartbeats of a leader."""
 CHECK_QUORUM_TIMEOUT = 3.0
 """Seconds without replies from a quorum after which a leader steps down."""
-COMMIT_NOTICE_DELAY = 0.005
-"""Seconds by which an advanced commit index may be sent late if no entries carry it."""
 
 
 class RaftRole(Enum):
@@ -84,7 +82,6 @@ class RaftMember:
         self.elections = 0
         self._timer = ElectionTimer(rng, now)
         self._votes: set[MemberId] = set()
-        self._commit_notice_at = inf
         self._pending_replies: dict[MemberId, AppendEntriesReply] = {}
         self._membership_index = 0
         self._term_start_index = 0
@@ -130,7 +127,7 @@ class RaftMember:
 
     def next_deadline(self) -> float:
         """Return the time at which :meth:`tick` is due."""
-        return min(self._timer.deadline, self._commit_notice_at)
+        return min(self._timer.deadline, self.replication.commit_notice_at)
 
     def _peers(self) -> list[MemberId]:
         return [] if self.membership is None else [member for member, _ in self.membership.members if member != self.me]
@@ -188,9 +185,7 @@ class RaftMember:
 
     def tick(self, now: float) -> None:
         """Carry out what is due at ``now``."""
-        if now >= self._commit_notice_at:
-            self._commit_notice_at = inf
-            self.replication.broadcast_commit()
+        self.replication.tick(now)
         if now < self._timer.deadline:
             return
         if self.is_leader:
@@ -284,8 +279,7 @@ class RaftMember:
             before = self.commit_index
             self._advance_commit(now)
             return self.commit_index != before or message.index < self.log.last_index
-        if self._commit_notice_at == inf:
-            self._commit_notice_at = now + COMMIT_NOTICE_DELAY
+        self.replication.schedule_commit_notice(now)
         return message.index < self.log.last_index
 
     def install_snapshot_reply_received(self, message: InstallSnapshotReply, sender: MemberId, now: float) -> None:
@@ -336,8 +330,8 @@ class RaftMember:
             self._commit_up_to(index)
             if self.membership is not before:
                 self._membership_changed(now)
-            elif self._commit_notice_at == inf:
-                self._commit_notice_at = now + COMMIT_NOTICE_DELAY
+            else:
+                self.replication.schedule_commit_notice(now)
 
     def _commit_up_to(self, index: int) -> None:
         for position in range(self.commit_index + 1, index + 1):
@@ -382,7 +376,6 @@ class RaftMember:
         self.role = RaftRole.FOLLOWER
         self.leader = leader
         self.replication.stop()
-        self._commit_notice_at = inf
         self._votes.clear()
         self._timer.follow(now)
 

@@ -25,6 +25,8 @@ MAX_APPEND_BYTES = 57_344
 """Bytes of entries in one :class:`AppendEntries`."""
 SNAPSHOT_CHUNK_BYTES = 49_152
 """Bytes of a snapshot in one :class:`InstallSnapshot`."""
+COMMIT_NOTICE_DELAY = 0.005
+"""Seconds by which an advanced commit index may be sent late if no entries carry it."""
 
 
 class FollowerProgress:
@@ -82,10 +84,11 @@ class LogReplication:
     """Sender side of log replication: the progress of each follower, and the messages to send next.
 
     :param log: the leader's log.
-    :param out: where messages are put, each with who is to get it.
-    :param snapshot: returns what the log came to as far as it was applied.
+    :param outbox: list to which messages are appended, each with its receiver.
+    :param snapshot: returns a snapshot of the applied state.
     :ivar term: the leader's term.
     :ivar commit_index: the leader's commit index.
+    :ivar commit_notice_at: time at which an advanced commit index is sent; infinity if none is due.
     :ivar progress: followers, voting and non-voting.
     """
 
@@ -94,6 +97,7 @@ class LogReplication:
     ) -> None:
         self.term = 0
         self.commit_index = 0
+        self.commit_notice_at = inf
         self.progress: dict[MemberId, FollowerProgress] = {}
         self._log = log
         self._outbox = outbox
@@ -110,6 +114,7 @@ class LogReplication:
     def stop(self) -> None:
         """Stop replication: this node no longer leads."""
         self.progress = {}
+        self.commit_notice_at = inf
 
     # Connections
 
@@ -228,6 +233,17 @@ class LogReplication:
                 progress.unacknowledged.clear()
                 progress.in_flight_bytes = 0
             self._send_append(member, progress, [])
+
+    def schedule_commit_notice(self, now: float) -> None:
+        """Send the advanced commit index soon, unless entries carry it before."""
+        if self.commit_notice_at == inf:
+            self.commit_notice_at = now + COMMIT_NOTICE_DELAY
+
+    def tick(self, now: float) -> None:
+        """Send the commit index if a notice is due."""
+        if now >= self.commit_notice_at:
+            self.commit_notice_at = inf
+            self.broadcast_commit()
 
     def broadcast_commit(self) -> None:
         """Send the commit index to each follower that does not have it."""
