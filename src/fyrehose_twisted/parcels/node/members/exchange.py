@@ -106,7 +106,7 @@ class MemberExchange:
             return True
         if state.cluster_id and caller.cluster_id == state.cluster_id:
             return True
-        # It is in no cluster, or in another one: both can only be told anew on a new connection.
+        # It is in no cluster, or in another one. Only a new Hello, on a new connection, can change that.
         self._faults.count("other-founding")
         self._links.close(caller.peer)
         return False
