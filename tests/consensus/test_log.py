@@ -114,3 +114,27 @@ def test_last_membership_finds_the_latest_change() -> None:
     assert log.last_membership(13) is None
     log.truncate_from(13)
     assert log.last_membership(0) == (11, ALONE)
+
+
+def of_terms(*terms: int) -> list[LogEntry]:
+    return [entry(term, b"") for term in terms]
+
+
+def test_entries_that_are_in_the_log_match() -> None:
+    log = RaftLog(entry_size)
+    log.append(of_terms(1, 1, 2))
+    assert log.matching_entries(0, of_terms(1, 1, 2)) == 3
+    assert log.matching_entries(1, of_terms(1, 2, 2)) == 2
+    assert log.matching_entries(1, of_terms(3, 2)) == 0
+    assert log.matching_entries(3, []) == 0
+
+
+def test_the_last_possible_match_is_of_the_leaders_term_or_committed() -> None:
+    log = RaftLog(entry_size)
+    log.append(of_terms(1, 1, 2, 2, 3))
+    assert log.last_possible_match(9, 3, 0) == 5
+    assert log.last_possible_match(5, 2, 0) == 4
+    assert log.last_possible_match(5, 1, 0) == 2
+    assert log.last_possible_match(5, 1, 3) == 3
+    assert log.last_possible_match(5, 9, 0) == 0
+    assert log.last_possible_match(2, 9, 3) == 3

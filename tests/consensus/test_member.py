@@ -9,17 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.consensus.log import RaftLog
-from fyrehose_twisted.consensus.member import (
-    CHECK_QUORUM_TIMEOUT,
+from fyrehose_twisted.consensus.election_timer import (
     ELECTION_RETRY,
     ELECTION_TIMEOUT,
     FAST_ELECTION_TIMEOUT,
-    HEARTBEAT_INTERVAL,
     LEADER_STICKINESS,
-    RaftMember,
-    RaftRole,
 )
+from fyrehose_twisted.consensus.log import RaftLog
+from fyrehose_twisted.consensus.member import CHECK_QUORUM_TIMEOUT, HEARTBEAT_INTERVAL, RaftMember, RaftRole
 from fyrehose_twisted.consensus.messages import (
     AppendEntries,
     AppendEntriesReply,

@@ -157,7 +157,7 @@ def test_discovery_reply_with_many_neighbours_is_valid(wires: Wires) -> None:
     for ours in (False, True):
         end = wires.call(boris, "10.0.0.1")
         about = info("Ivan", 1)
-        own = boris.node._discovery.info
+        own = boris.node.components.neighbours.me
         end.send(question(about._replace(ours=own.ours._replace(incarnation=5)) if ours else about))
         wires.run(0.01)
         (got,) = parcels(bytes(end.raw))

@@ -65,6 +65,23 @@ class RaftLog:
         """Return all entries from ``index`` on."""
         return self._entries[index - self.snapshot_index - 1 + self._dropped :]
 
+    def matching_entries(self, previous: int, entries: Sequence[LogEntry]) -> int:
+        """Return how many of ``entries``, which follow index ``previous``, are in the log."""
+        index = previous
+        for entry in entries:
+            index += 1
+            if self.term_at(index) != entry.term:
+                return index - previous - 1
+        return index - previous
+
+    def last_possible_match(self, previous: int, previous_term: int, committed: int) -> int:
+        """Return the last index before ``previous`` at which the log may equal that of a leader whose entry at
+        ``previous`` has ``previous_term``."""
+        index = min(self.last_index, previous - 1)
+        while index > committed and self.term_at(index) != previous_term:
+            index -= 1
+        return max(index, committed)
+
     def append(self, entries: Sequence[LogEntry]) -> None:
         """Append entries."""
         for entry in entries:

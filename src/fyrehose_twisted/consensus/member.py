@@ -13,6 +13,7 @@ from math import inf
 from random import Random
 from typing import Any
 
+from fyrehose_twisted.consensus.election_timer import ElectionTimer
 from fyrehose_twisted.consensus.log import RaftLog
 from fyrehose_twisted.consensus.messages import (
     AppendEntries,
@@ -31,18 +32,8 @@ from fyrehose_twisted.consensus.replication import LogReplication
 
 HEARTBEAT_INTERVAL = 1.0
 """Seconds between heartbeats of a leader."""
-ELECTION_TIMEOUT = (2.2, 3.6)
-"""Seconds of silence after which a follower starts a pre-vote; drawn anew for each leader."""
-FAST_ELECTION_TIMEOUT = (0.01, 0.15)
-"""Election timeout in seconds once the leader is known to be dead."""
-ELECTION_RETRY = (0.15, 0.6)
-"""Seconds after which a candidate without a majority retries."""
 CHECK_QUORUM_TIMEOUT = 3.0
 """Seconds without replies from a quorum after which a leader steps down."""
-LEADER_STICKINESS = 2.0
-"""Seconds after the leader's last message during which votes for other candidates are refused."""
-COMMIT_NOTICE_DELAY = 0.005
-"""Seconds by which an advanced commit index may be sent late if no entries carry it."""
 
 
 class RaftRole(Enum):
@@ -89,13 +80,8 @@ class RaftMember:
         self.first_unpersisted = 0
         self.replication = LogReplication(log, self.outbox, snapshot)
         self.elections = 0
-        self._rng = rng
-        self._leader_heard_at = -inf
-        self._leader_lost = False
+        self._timer = ElectionTimer(rng, now)
         self._votes: set[MemberId] = set()
-        self._election_timeout = rng.uniform(*ELECTION_TIMEOUT)
-        self._act_at = now + self._election_timeout
-        self._commit_notice_at = inf
         self._pending_replies: dict[MemberId, AppendEntriesReply] = {}
         self._membership_index = 0
         self._term_start_index = 0
@@ -135,17 +121,13 @@ class RaftMember:
     def seconds_since_leader(self, now: float) -> float:
         """Return the seconds since the leader was last heard; on the leader, since a quorum replied."""
         if not self.is_leader:
-            return now - self._leader_heard_at
+            return now - self._timer.leader_heard_at
         membership = self.membership
-        if membership is None:
-            return inf
-        progress = self.replication.progress
-        silences = sorted((now - progress[peer].heard_at if peer in progress else inf) for peer in self._peers())
-        return 0.0 if membership.quorum == 1 else silences[membership.quorum - 2]
+        return inf if membership is None else self.replication.seconds_since_quorum(membership, self.me, now)
 
     def next_deadline(self) -> float:
         """Return the time at which :meth:`tick` is due."""
-        return min(self._act_at, self._commit_notice_at)
+        return min(self._timer.deadline, self.replication.commit_notice_at)
 
     def _peers(self) -> list[MemberId]:
         return [] if self.membership is None else [member for member, _ in self.membership.members if member != self.me]
@@ -189,11 +171,10 @@ class RaftMember:
 
     def leader_lost(self, now: float) -> None:
         """Elect a new leader soon, because the current one is known to be dead."""
-        if self.is_leader or self._leader_lost:
+        if self.is_leader or self._timer.leader_lost:
             return
-        self._leader_lost = True
         self.leader = None
-        self._act_at = min(self._act_at, now + self._rng.uniform(*FAST_ELECTION_TIMEOUT))
+        self._timer.lose_leader(now)
 
     def step_down(self, now: float) -> None:
         """Give up leadership, if this node leads."""
@@ -204,31 +185,25 @@ class RaftMember:
 
     def tick(self, now: float) -> None:
         """Carry out what is due at ``now``."""
-        if now >= self._commit_notice_at:
-            self._commit_notice_at = inf
-            self.replication.broadcast_commit()
-        if now < self._act_at:
+        self.replication.tick(now)
+        if now < self._timer.deadline:
             return
         if self.is_leader:
             if self.seconds_since_leader(now) > CHECK_QUORUM_TIMEOUT:
                 self._become_follower(None, now)
                 return
-            self._act_at = now + HEARTBEAT_INTERVAL
+            self._timer.deadline = now + HEARTBEAT_INTERVAL
             self.replication.send_heartbeats()
         elif self.is_voter:
             self._start_pre_vote(now)
         else:
-            self._act_at = now + self._rng.uniform(*ELECTION_TIMEOUT)
+            self._timer.postpone(now)
 
     def request_vote_received(self, message: RequestVote, sender: MemberId, now: float) -> None:
         """Answer a vote request."""
         log = self.log
         current = (message.last_term, message.last_index) >= (log.last_term, log.last_index)
-        loyal = self.is_leader or (
-            not self._leader_lost
-            and now - self._leader_heard_at < LEADER_STICKINESS
-            and self.leader not in (None, sender)
-        )
+        loyal = self.is_leader or (self.leader not in (None, sender) and self._timer.is_leader_present(now))
         if message.trial:
             granted = message.term > self.term and current and not loyal
             self.outbox.append((sender, RequestVoteReply(message.term if granted else self.term, granted, True)))
@@ -241,7 +216,7 @@ class RaftMember:
             self.voted_for = sender
             self.dirty = True
         if granted:
-            self._act_at = now + self._rng.uniform(*ELECTION_TIMEOUT)
+            self._timer.postpone(now)
         self.outbox.append((sender, RequestVoteReply(self.term, granted, False)))
 
     def request_vote_reply_received(self, message: RequestVoteReply, sender: MemberId, now: float) -> None:
@@ -267,35 +242,27 @@ class RaftMember:
         if self.is_leader and message.term == self.term:
             return False  # A term has one leader. The sender is faulty.
         self._accept_leader(message.term, sender, now)
-        log, previous = self.log, message.previous
-        entries = message.entries
+        log, previous, entries = self.log, message.previous, message.entries
         if previous < log.snapshot_index:
             # Entries covered by the snapshot were committed, so they are equal.
             skip = log.snapshot_index - previous
+            if len(entries) < skip:
+                self._pending_replies[sender] = AppendEntriesReply(self.term, True, previous + len(entries))
+                return True
             entries = entries[skip:]
             previous = log.snapshot_index
-            if len(message.entries) < skip:
-                self._pending_replies[sender] = AppendEntriesReply(
-                    self.term, True, message.previous + len(message.entries)
-                )
-                return True
         elif log.term_at(previous) != message.previous_term:
-            hint = min(log.last_index, previous - 1)
-            while hint > self.commit_index and log.term_at(hint) != message.previous_term:
-                hint -= 1
-            self._pending_replies[sender] = AppendEntriesReply(self.term, False, max(hint, self.commit_index))
+            hint = log.last_possible_match(previous, message.previous_term, self.commit_index)
+            self._pending_replies[sender] = AppendEntriesReply(self.term, False, hint)
             return True
         last = previous + len(entries)
-        for offset, entry in enumerate(entries):
-            index = previous + 1 + offset
-            known = log.term_at(index)
-            if known == entry.term:
-                continue
-            if known is not None:
+        known = log.matching_entries(previous, entries)
+        if known < len(entries):
+            index = previous + 1 + known
+            if index <= log.last_index:
                 log.truncate_from(index)
                 self._mark_unpersisted(index)
-            self._append_to_log(entries[offset:])
-            break
+            self._append_to_log(entries[known:])
         self._pending_replies[sender] = AppendEntriesReply(self.term, True, last)
         self._commit_up_to(min(message.commit, last))
         return True
@@ -312,8 +279,7 @@ class RaftMember:
             before = self.commit_index
             self._advance_commit(now)
             return self.commit_index != before or message.index < self.log.last_index
-        if self._commit_notice_at == inf:
-            self._commit_notice_at = now + COMMIT_NOTICE_DELAY
+        self.replication.schedule_commit_notice(now)
         return message.index < self.log.last_index
 
     def install_snapshot_reply_received(self, message: InstallSnapshotReply, sender: MemberId, now: float) -> None:
@@ -354,12 +320,8 @@ class RaftMember:
 
     def _advance_commit(self, now: float) -> None:
         """Commit the entries that a quorum has."""
-        match = self.replication.match_index
         while self.membership is not None:
-            indexes = sorted(
-                (self.log.last_index if member == self.me else match(member) for member, _ in self.membership.members)
-            )
-            index = indexes[len(indexes) - self.membership.quorum]
+            index = self.replication.quorum_index(self.membership, self.me)
             if index <= self.commit_index or self.log.term_at(index) != self.term:
                 return
             if self.commit_index < self._membership_index < index:
@@ -368,8 +330,8 @@ class RaftMember:
             self._commit_up_to(index)
             if self.membership is not before:
                 self._membership_changed(now)
-            elif self._commit_notice_at == inf:
-                self._commit_notice_at = now + COMMIT_NOTICE_DELAY
+            else:
+                self.replication.schedule_commit_notice(now)
 
     def _commit_up_to(self, index: int) -> None:
         for position in range(self.commit_index + 1, index + 1):
@@ -399,9 +361,7 @@ class RaftMember:
             self._enter_term(term)
         if self.role is not RaftRole.FOLLOWER or self.leader != leader:
             self._become_follower(leader, now)
-        self._leader_heard_at = now
-        self._leader_lost = False
-        self._act_at = now + self._election_timeout
+        self._timer.leader_heard(now)
 
     def _step_down_if_stale(self, term: int, now: float) -> bool:
         if term > self.term:
@@ -412,21 +372,19 @@ class RaftMember:
 
     def _become_follower(self, leader: MemberId | None, now: float) -> None:
         if self.is_leader:
-            self._leader_heard_at = now - self.seconds_since_leader(now)
+            self._timer.leader_heard_at = now - self.seconds_since_leader(now)
         self.role = RaftRole.FOLLOWER
         self.leader = leader
         self.replication.stop()
-        self._commit_notice_at = inf
         self._votes.clear()
-        self._election_timeout = self._rng.uniform(*ELECTION_TIMEOUT)
-        self._act_at = now + self._election_timeout
+        self._timer.follow(now)
 
     def _start_pre_vote(self, now: float) -> None:
         """Ask the others whether they would vote for this node."""
         self.role = RaftRole.PRE_CANDIDATE
         self.leader = None
         self._votes = {self.me}
-        self._act_at = now + self._rng.uniform(*ELECTION_RETRY)
+        self._timer.candidacy_started(now)
         self._request_votes(self.term + 1, pre_vote=True)
         self._count_votes(now)
 
@@ -442,7 +400,7 @@ class RaftMember:
         self.voted_for = self.me
         self.role = RaftRole.CANDIDATE
         self._votes = {self.me}
-        self._act_at = now + self._rng.uniform(*ELECTION_RETRY)
+        self._timer.candidacy_started(now)
         self._request_votes(self.term, pre_vote=False)
         self._count_votes(now)
 
@@ -453,12 +411,12 @@ class RaftMember:
     def _become_leader(self, now: float, bootstrap_membership: Membership | None) -> None:
         self.role = RaftRole.LEADER
         self.leader = self.me
-        self._leader_lost = False
+        self._timer.leader_lost = False
         self._pending_replies.clear()
         changed = self.log.last_membership(self.commit_index)
         self._membership_index = 0 if changed is None else changed[0]
         self.replication.start(self.term, self._peers(), now)
         kind = EntryKind.NO_OP if bootstrap_membership is None else EntryKind.MEMBERSHIP
         self._term_start_index = self.propose(LogEntry(self.term, kind, bootstrap_membership))
-        self._act_at = now + HEARTBEAT_INTERVAL
+        self._timer.deadline = now + HEARTBEAT_INTERVAL
         self._advance_commit(now)

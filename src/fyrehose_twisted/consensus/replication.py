@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from math import inf
 
 from fyrehose_twisted.consensus.log import RaftLog
 from fyrehose_twisted.consensus.messages import (
@@ -13,6 +14,7 @@ from fyrehose_twisted.consensus.messages import (
     InstallSnapshotReply,
     LogEntry,
     MemberId,
+    Membership,
     RaftMessage,
     Snapshot,
 )
@@ -23,6 +25,8 @@ MAX_APPEND_BYTES = 57_344
 """Bytes of entries in one :class:`AppendEntries`."""
 SNAPSHOT_CHUNK_BYTES = 49_152
 """Bytes of a snapshot in one :class:`InstallSnapshot`."""
+COMMIT_NOTICE_DELAY = 0.005
+"""Seconds by which an advanced commit index may be sent late if no entries carry it."""
 
 
 class FollowerProgress:
@@ -80,10 +84,11 @@ class LogReplication:
     """Sender side of log replication: the progress of each follower, and the messages to send next.
 
     :param log: the leader's log.
-    :param out: where messages are put, each with who is to get it.
-    :param snapshot: returns what the log came to as far as it was applied.
+    :param outbox: list to which messages are appended, each with its receiver.
+    :param snapshot: returns a snapshot of the applied state.
     :ivar term: the leader's term.
     :ivar commit_index: the leader's commit index.
+    :ivar commit_notice_at: time at which an advanced commit index is sent; infinity if none is due.
     :ivar progress: followers, voting and non-voting.
     """
 
@@ -92,6 +97,7 @@ class LogReplication:
     ) -> None:
         self.term = 0
         self.commit_index = 0
+        self.commit_notice_at = inf
         self.progress: dict[MemberId, FollowerProgress] = {}
         self._log = log
         self._outbox = outbox
@@ -108,6 +114,7 @@ class LogReplication:
     def stop(self) -> None:
         """Stop replication: this node no longer leads."""
         self.progress = {}
+        self.commit_notice_at = inf
 
     # Connections
 
@@ -144,10 +151,26 @@ class LogReplication:
                 progress = self.progress[member] = self._new_progress(member, now)
                 self._probe(member, progress)
 
-    def match_index(self, member: MemberId) -> int:
-        """Return the index up to which the log of ``member`` is known to match."""
-        progress = self.progress.get(member)
-        return 0 if progress is None else progress.match_index
+    def quorum_index(self, membership: Membership, me: MemberId) -> int:
+        """Return the index up to which a quorum has the log of ``me``, the leader."""
+        progress, last = self.progress, self._log.last_index
+        indexes = sorted(
+            last if member == me else progress[member].match_index if member in progress else 0
+            for member, _ in membership.members
+        )
+        return indexes[len(indexes) - membership.quorum]
+
+    def seconds_since_quorum(self, membership: Membership, me: MemberId, now: float) -> float:
+        """Return the seconds since a quorum, of which ``me`` is one, was last heard."""
+        if membership.quorum == 1:
+            return 0.0
+        progress = self.progress
+        silences = sorted(
+            now - progress[member].heard_at if member in progress else inf
+            for member, _ in membership.members
+            if member != me
+        )
+        return silences[membership.quorum - 2]
 
     def _new_progress(self, member: MemberId, now: float) -> FollowerProgress:
         progress = FollowerProgress(self._log.last_index + 1, now)
@@ -210,6 +233,17 @@ class LogReplication:
                 progress.unacknowledged.clear()
                 progress.in_flight_bytes = 0
             self._send_append(member, progress, [])
+
+    def schedule_commit_notice(self, now: float) -> None:
+        """Send the advanced commit index soon, unless entries carry it before."""
+        if self.commit_notice_at == inf:
+            self.commit_notice_at = now + COMMIT_NOTICE_DELAY
+
+    def tick(self, now: float) -> None:
+        """Send the commit index if a notice is due."""
+        if now >= self.commit_notice_at:
+            self.commit_notice_at = inf
+            self.broadcast_commit()
 
     def broadcast_commit(self) -> None:
         """Send the commit index to each follower that does not have it."""

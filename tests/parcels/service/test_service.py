@@ -161,6 +161,13 @@ async def test_single_node_publishes_and_reads_events(start: Start) -> None:
 
 
 @pytest_twisted.ensureDeferred
+async def test_the_old_name_of_the_links_still_works(start: Start) -> None:
+    node = await start("a")
+    with pytest.warns(DeprecationWarning, match=r"\.driver is called links now"):
+        assert node.driver is node.links is not None
+
+
+@pytest_twisted.ensureDeferred
 async def test_all_nodes_deliver_events_in_one_order(start: Start) -> None:
     nodes = await trio(start)
     published = [node.publish(b"%d" % number) for number in range(100) for node in nodes]

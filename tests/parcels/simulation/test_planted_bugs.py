@@ -8,14 +8,19 @@ from typing import Any
 import pytest
 from suite.planted import Bug, Patch, check_seed, each, search
 
-from fyrehose_twisted.consensus import member as order_module
+from fyrehose_twisted.consensus import election_timer as timer_module
 from fyrehose_twisted.consensus.log import RaftLog
 from fyrehose_twisted.consensus.member import RaftMember
 from fyrehose_twisted.consensus.messages import AppendEntries, MemberId, Membership, RequestVoteReply
 from fyrehose_twisted.effects import Peer
-from fyrehose_twisted.parcels.node.discovery import Discovery
-from fyrehose_twisted.parcels.node.membership_changes import MembershipChanges
-from fyrehose_twisted.parcels.node.neighbours import DialResult, DialTarget, Neighbours
+from fyrehose_twisted.parcels.node.components import NodeComponents
+from fyrehose_twisted.parcels.node.discovery.admission import NeighbourAdmission
+from fyrehose_twisted.parcels.node.discovery.dial_target import DialResult, DialTarget
+from fyrehose_twisted.parcels.node.discovery.dialler import Dialler
+from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbours
+from fyrehose_twisted.parcels.node.discovery.table_shares import TableQuota
+from fyrehose_twisted.parcels.node.founding import ClusterFounding
+from fyrehose_twisted.parcels.node.members.membership_changes import MembershipChanges
 from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.node.ordering import publish_tracker as publishing_module
 from fyrehose_twisted.parcels.node.ordering import publisher_sessions as sessions_module
@@ -25,7 +30,6 @@ from fyrehose_twisted.parcels.node.ordering.history import EventWindow
 from fyrehose_twisted.parcels.node.ordering.pending import PendingRuns
 from fyrehose_twisted.parcels.node.ordering.publisher_sessions import PublisherSession, PublisherSessions, RunPlacement
 from fyrehose_twisted.parcels.node.persistent_state import PersistentState, StateChange
-from fyrehose_twisted.parcels.node.table_shares import TableQuota
 from fyrehose_twisted.parcels.simulation.invariants import (
     AcknowledgedDurability,
     ClusterRecovers,
@@ -189,17 +193,23 @@ def answers_repeats_with_the_wrong_number(patch: Patch) -> None:
 
 
 def acknowledges_before_it_is_agreed_on(patch: Patch) -> None:
-    original = ClusterNode._propose
+    original = NodeComponents.__init__
 
-    def propose(self: ClusterNode, runs: Any) -> None:
-        sequence = self._delivery.numbering.sequence
-        original(self, runs)
-        for run in runs:
-            placed = RunPlacement(len(run.events), ((sequence + 1, len(run.events)),))
-            sequence += len(run.events)
-            self._publish_tracker.run_applied(run, placed, sequence)
+    def init(self: NodeComponents, *arguments: Any, **options: Any) -> None:
+        original(self, *arguments, **options)
+        append = self.publishing._propose
 
-    patch.setattr(ClusterNode, "_propose", propose)
+        def propose(runs: Any) -> None:
+            sequence = self.delivery.numbering.sequence
+            append(runs)
+            for run in runs:
+                placed = RunPlacement(len(run.events), ((sequence + 1, len(run.events)),))
+                sequence += len(run.events)
+                self.tracker.run_applied(run, placed, sequence)
+
+        patch.setattr(self.publishing, "_propose", propose)
+
+    patch.setattr(NodeComponents, "__init__", init)
 
 
 def skips_what_is_missing(patch: Patch) -> None:
@@ -257,17 +267,17 @@ def never_removes_anybody(patch: Patch) -> None:
 
 
 def never_asks_for_votes(patch: Patch) -> None:
-    patch.setattr(RaftMember, "_start_pre_vote", lambda self, now: setattr(self, "_act_at", now + 1.0))
+    patch.setattr(RaftMember, "_start_pre_vote", lambda self, now: setattr(self._timer, "deadline", now + 1.0))
 
 
 def does_not_dial_again(patch: Patch) -> None:
-    original = Discovery._attempt_failed
+    original = Dialler._attempt_failed
 
-    def failed(self: Discovery, target: DialTarget, why: str, now: float) -> None:
+    def failed(self: Dialler, target: DialTarget, why: str, now: float) -> None:
         original(self, target, why, now)
         target.next_at = float("inf")
 
-    patch.setattr(Discovery, "_attempt_failed", failed)
+    patch.setattr(Dialler, "_attempt_failed", failed)
 
 
 def lets_anybody_in(patch: Patch) -> None:
@@ -275,29 +285,30 @@ def lets_anybody_in(patch: Patch) -> None:
 
 
 def takes_any_name(patch: Patch) -> None:
-    patch.setattr(Discovery, "_name_problem", lambda self, info: None)
+    patch.setattr(NeighbourAdmission, "name_problem", lambda self, info: None)
 
 
 def says_our_own_parcels_to_everybody(patch: Patch) -> None:
-    original = Discovery.connected
+    original = Dialler.connected
 
-    def connected(self: Discovery, peer: Peer, now: float) -> None:
-        if peer.dialled and self.targets[peer.address].result is DialResult.DOCUMENT_ONLY:
-            self.write(peer, RequestVoteReply(1, True, True))
+    def connected(self: Dialler, peer: Peer, now: float) -> None:
+        if self._links.targets[peer.address].result is DialResult.DOCUMENT_ONLY:
+            self._output.write(peer, RequestVoteReply(1, True, True))
         original(self, peer, now)
 
-    patch.setattr(Discovery, "connected", connected)
+    patch.setattr(Dialler, "connected", connected)
 
 
 def founds_every_cluster_alike(patch: Patch) -> None:
-    original = ClusterNode._bootstrap
+    original = ClusterFounding.found
 
-    def found(self: ClusterNode, *arguments: Any, **options: Any) -> None:
+    def found(self: ClusterFounding, now: float) -> int:
         drawn, self._rng = self._rng, Random(7)
-        original(self, *arguments, **options)
+        cluster_id = original(self, now)
         self._rng = drawn
+        return cluster_id
 
-    patch.setattr(ClusterNode, "_bootstrap", found)
+    patch.setattr(ClusterFounding, "found", found)
 
 
 def gives_strangers_the_whole_table(patch: Patch) -> None:
@@ -339,7 +350,7 @@ def goes_on_without_a_quorum(patch: Patch) -> None:
 
 
 def loses_the_leader_for_good(patch: Patch) -> None:
-    patch.setattr(order_module, "ELECTION_TIMEOUT", (1e9, 2e9))
+    patch.setattr(timer_module, "ELECTION_TIMEOUT", (1e9, 2e9))
     patch.setattr(RaftMember, "leader_lost", lambda self, now: None)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 
 from twisted.internet.defer import Deferred
@@ -46,6 +47,34 @@ class Publication:
         """Fail the Deferred."""
         self._on_done(self)
         self.numbered.errback(error)
+
+
+class PublicationDeadlines:
+    """Pending publications in order of their deadlines."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[float, Publication]] = deque()
+        self._done: set[Publication] = set()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, publication: Publication, deadline: float) -> None:
+        """Add a publication, whose deadline is not before those added earlier."""
+        self._waiting.append((deadline, publication))
+
+    def publication_done(self, publication: Publication) -> None:
+        """Record that a publication has its result."""
+        self._done.add(publication)
+
+    def take_expired(self, now: float) -> Iterator[Publication]:
+        """Remove and yield the publications that have no result at their deadline."""
+        waiting, done = self._waiting, self._done
+        while waiting and (waiting[0][1] in done or waiting[0][0] <= now):
+            _, publication = waiting.popleft()
+            if publication not in done:
+                yield publication
+            done.discard(publication)
 
 
 def single_number(numbers: list[int]) -> int:

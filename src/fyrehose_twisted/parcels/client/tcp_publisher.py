@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from random import Random, SystemRandom
 from secrets import token_hex
@@ -22,6 +21,7 @@ from fyrehose_twisted.net.connector import EndpointFactory
 from fyrehose_twisted.parcels.client.node_warnings import NO_ANSWER, NodeWarnings, OnNodeWarning
 from fyrehose_twisted.parcels.client.publications import (
     Publication,
+    PublicationDeadlines,
     check_event,
     check_publisher,
     refusal_name,
@@ -103,8 +103,7 @@ class ParcelsPublisher:
         self._queue = PublisherQueue(self.name, queue_bytes, int(reactor.seconds() * 1_000))
         self._endpoint_for = endpoint_for
         self._rng = SystemRandom() if rng is None else rng
-        self._deadlines: deque[tuple[float, Publication]] = deque()
-        self._answered: set[Publication] = set()
+        self._deadlines = PublicationDeadlines()
         self._session: PublisherConnection | None = None
         self._dialling: Deferred[Any] | None = None
         self._retry_call: Any = None
@@ -179,14 +178,14 @@ class ParcelsPublisher:
     def _publish(self, events: Sequence[bytes]) -> Deferred[list[int]]:
         if self._closed is not None:
             return fail(NotOrdered("closed", "the publisher was closed", unknown=False))
-        publication = Publication(len(events), self._answered.add)
+        publication = Publication(len(events), self._deadlines.publication_done)
         try:
             for event in events:
                 check_event(event, MAX_EVENT)
             self._queue.publish(events, publication)
         except FyrehoseError as error:
             return fail(error)
-        self._deadlines.append((self.reactor.seconds() + self.timeout, publication))
+        self._deadlines.add(publication, self.reactor.seconds() + self.timeout)
         if not self._timeout_check.running:
             self._timeout_check.start(1.0, now=False)
         self._flush_soon()
@@ -320,13 +319,10 @@ class ParcelsPublisher:
         """Fail expired events and check the connection."""
         now = self.reactor.seconds()
         why, text = self._last_failure
-        while self._deadlines and (self._deadlines[0][1] in self._answered or self._deadlines[0][0] <= now):
-            _, publication = self._deadlines.popleft()
-            if publication not in self._answered:
-                gone = self._queue.cancel(publication)
-                late = f"no number within {self.timeout:g} s; {text}"
-                publication.fail(NotOrdered(why, late, unknown=gone is None or gone.sent))
-            self._answered.discard(publication)
+        for publication in self._deadlines.take_expired(now):
+            gone = self._queue.cancel(publication)
+            late = f"no number within {self.timeout:g} s; {text}"
+            publication.fail(NotOrdered(why, late, unknown=gone is None or gone.sent))
         if not self._deadlines:
             if self._queue.pending_events:
                 self._queue.abandon_all()  # Their Deferreds have failed, so do not publish them any more.

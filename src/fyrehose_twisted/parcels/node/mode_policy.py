@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from fyrehose_twisted.consensus.member import RaftMember
 from fyrehose_twisted.parcels.config import NodeConfig
-from fyrehose_twisted.parcels.node.discovery import Discovery
+from fyrehose_twisted.parcels.node.discovery.dial_target import DialResult
+from fyrehose_twisted.parcels.node.discovery.links import LinkTable
+from fyrehose_twisted.parcels.node.discovery.neighbours import format_address
+from fyrehose_twisted.parcels.node.discovery.sequence_reports import SequenceReports
 from fyrehose_twisted.parcels.node.modes import ModeMachine
-from fyrehose_twisted.parcels.node.neighbours import DialResult, format_address
 from fyrehose_twisted.parcels.node.ordering.delivery import Delivery
-from fyrehose_twisted.parcels.wire.messages import MAX_SEQUENCE, NEIGHBOUR_TIMEOUT, Mode
+from fyrehose_twisted.parcels.wire.messages import NEIGHBOUR_TIMEOUT, Mode
 
 _RESULT_TEXTS = {
     DialResult.CONNECTION_REFUSED: "refuses connections",
@@ -18,34 +20,27 @@ _RESULT_TEXTS = {
 
 
 class ModePolicy:
-    """Mode rules of one node, evaluated on the state of its parts.
-
-    :ivar largest_document_sequence: largest sequence number reported by a peer that supports only document 004.
-    :ivar largest_cluster_sequence: largest sequence number reported by a node of this implementation.
-    """
+    """Mode rules of one node, evaluated on the state of its parts."""
 
     def __init__(
-        self, config: NodeConfig, raft: RaftMember, discovery: Discovery, delivery: Delivery, modes: ModeMachine
+        self,
+        config: NodeConfig,
+        raft: RaftMember,
+        links: LinkTable,
+        reports: SequenceReports,
+        delivery: Delivery,
+        modes: ModeMachine,
     ) -> None:
-        self.largest_document_sequence = 0
-        self.largest_cluster_sequence = 0
         self._config = config
         self._raft = raft
-        self._discovery = discovery
+        self._links = links
+        self._reports = reports
         self._delivery = delivery
         self._modes = modes
 
-    def sequence_reported(self, sequence: int, ours: bool) -> None:
-        """Record the last sequence number that a peer reported (document 004, "Sequence recovery phase")."""
-        if ours:
-            self.largest_cluster_sequence = max(self.largest_cluster_sequence, sequence)
-        else:
-            # Numbering continues from here. The cap keeps a hostile peer from exhausting the sequence numbers.
-            self.largest_document_sequence = max(self.largest_document_sequence, min(sequence, MAX_SEQUENCE // 2))
-
     def may_bootstrap(self) -> bool:
         """Return whether to found a cluster: every configured node answered, and none is in a cluster."""
-        targets = self._discovery.configured
+        targets = self._links.configured
         results = {target.result for target in targets}
         if self._delivery.numbering.cluster_id or not results <= {
             DialResult.CONNECTION_REFUSED,
@@ -66,7 +61,7 @@ class ModePolicy:
             )
         waits = [
             f"{format_address(target.address)} {_RESULT_TEXTS.get(target.result, 'does not answer')}"
-            for target in self._discovery.configured
+            for target in self._links.configured
             if target.result not in (DialResult.DOCUMENT_ONLY, DialResult.IN_CLUSTER)
         ]
         return f"it looks for a cluster: {', '.join(waits[:8])}" if waits else "it looks for a cluster"
@@ -96,7 +91,7 @@ class ModePolicy:
                 raft.is_voter
                 and leads
                 and delivery.backfill is None
-                and delivery.numbering.sequence >= self.largest_cluster_sequence
+                and delivery.numbering.sequence >= self._reports.cluster
             ):
                 return "caught_up", "it has all events"
         elif mode is Mode.DSC:

@@ -114,6 +114,11 @@ class ModeMachine:
         """Current mode."""
         return self._core.mode
 
+    @property
+    def is_final(self) -> bool:
+        """Whether the node stops or has stopped."""
+        return self._core.mode in _FINAL_MODES
+
     def fire(self, input_name: str, reason: str, now: float) -> bool:
         """Apply one of :class:`ModeInputs`; return whether the mode changed."""
         before = self.mode

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from fyrehose_twisted.consensus.member import RaftMember
-from fyrehose_twisted.parcels.node.discovery import Discovery
+from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbours, format_address
 from fyrehose_twisted.parcels.node.modes import ModeMachine
-from fyrehose_twisted.parcels.node.neighbours import format_address
 from fyrehose_twisted.parcels.node.status import MemberStatus, NeighbourStatus, NodeStatus, format_cluster_id
 from fyrehose_twisted.parcels.wire.messages import node_id
 
@@ -14,7 +13,7 @@ def snapshot(
     cluster: str,
     cluster_id: int,
     raft: RaftMember,
-    discovery: Discovery,
+    neighbours: Neighbours,
     modes: ModeMachine,
     held: tuple[int, int],
     counters: dict[str, int],
@@ -40,7 +39,9 @@ def snapshot(
         oldest=held[0],
         quorum=0 if membership is None else membership.quorum,
         members=tuple(
-            MemberStatus(one.name, f"{one.incarnation:016x}", format_address(address), discovery.is_alive(one, now))
+            MemberStatus(
+                one.name, f"{one.incarnation:016x}", format_address(address), one == me or neighbours.is_alive(one, now)
+            )
             for one, address in (() if membership is None else membership.members)
         ),
         neighbours=tuple(
@@ -53,7 +54,7 @@ def snapshot(
                 one.member is not None and one.member in raft.members,
                 max(0.0, now - one.heard_at),
             )
-            for one in sorted(discovery.neighbours, key=lambda one: one.info.name)
+            for one in sorted(neighbours, key=lambda one: one.info.name)
         ),
         counters=counters,
     )

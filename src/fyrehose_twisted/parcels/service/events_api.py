@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from secrets import token_hex
 from typing import Any
@@ -35,7 +36,7 @@ class OrderedEventsMixin:
     """Implementation of :class:`~fyrehose_twisted.interfaces.IOrderedEvents`.
 
     :ivar node: the node, once it is running.
-    :ivar driver: driver of its connections.
+    :ivar links: driver of its connections; ``None`` before the start.
     """
 
     log = Logger()
@@ -43,13 +44,19 @@ class OrderedEventsMixin:
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
         self.node: ClusterNode | None = None
-        self.driver: StreamDriver | None = None
+        self.links: StreamDriver | None = None
         self._observers = Observers(IEventListener)
         self._publications: set[Publication] = set()
         self._pending_bytes = 0
         """Size in bytes of pending events numbered by their publishers. The node accounts for all others."""
         self._accepting = False
         self._error: Exception | None = None
+
+    @property
+    def driver(self) -> StreamDriver | None:
+        """Deprecated name of :attr:`links`."""
+        warnings.warn(f"{type(self).__name__}.driver is called links now", DeprecationWarning, stacklevel=2)
+        return self.links
 
     @property
     def last(self) -> int:
@@ -121,26 +128,26 @@ class OrderedEventsMixin:
     def state(self) -> NodeStatus:
         """See :meth:`~fyrehose_twisted.interfaces.IOrderedEvents.state`."""
         config = self.config
-        if self.node is None or self.driver is None:
+        if self.node is None or self.links is None:
             mode, why = Mode.DSC.value, "it is starting"
             state = NodeStatus(
                 config.name, node_id(config.name), "", config.cluster, "", mode, why, None, 0, 0, 1, 0, (), (), {}
             )
         else:
-            state = self.node.state(self.driver.now())
-            counted = {f"links_{name}": count for name, count in self.driver.counters.items()}
+            state = self.node.state(self.links.now())
+            counted = {f"links_{name}": count for name, count in self.links.counters.items()}
             state = state._replace(counters={**state.counters, **counted})
         return state if self._error is None else state._replace(mode=Mode.PANIC.value, why=str(self._error))
 
     def force_new_cluster(self) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IOrderedEvents.force_new_cluster`."""
-        if self.node is not None and self.driver is not None:
+        if self.node is not None and self.links is not None:
             self.log.warn("forcing a new cluster {cluster} with this node alone", cluster=self.config.cluster)
-            self.node.reform(self.driver.now())
-            self.driver.flush_soon()
+            self.node.reform(self.links.now())
+            self.links.flush_soon()
 
     def _publish(self, events: Sequence[bytes], run: PublisherRun | None = None) -> Deferred[list[int]]:
-        node, links = self.node, self.driver
+        node, links = self.node, self.links
         if node is None or links is None or not self._accepting or self._error is not None:
             return fail(NotOrdered("not-running", "the node is not running", unknown=False))
         publication = Publication(len(events), self._publication_done)

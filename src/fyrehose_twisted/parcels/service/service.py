@@ -110,9 +110,9 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
         return started
 
     def _halt(self, error: Exception) -> None:
-        if self.node is not None and self.driver is not None:
-            self.node.panic(str(error), self.driver.now())
-            self.driver.halt()
+        if self.node is not None and self.links is not None:
+            self.node.panic(str(error), self.links.now())
+            self.links.halt()
 
     def _fail_pending(self, error: Exception | None) -> None:
         self._fail_publications("the node has stopped" if error is None else f"the node failed: {error}")
@@ -133,7 +133,7 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
             persistent_state=None if storage is None else storage.persistent_state,
             history=None if storage is None else storage.history,
         )
-        self.driver = StreamDriver(
+        self.links = StreamDriver(
             self.node,
             self._build_connection,
             self.reactor,
@@ -150,8 +150,8 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
             address=format_address(self.address),
             number=self.last + 1,
         )
-        self._ports.open(self.driver.factory)
-        self.driver.flush()
+        self._ports.open(self.links.factory)
+        self.links.flush()
         if self._http is not None:
             self._http.start()
         systemd_notifier.ready(self.reactor, f"node {config.name} listens on {format_address(self.address)}")
@@ -170,13 +170,13 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
         await self._ports.close()
         if self._http is not None:
             await self._http.stop()
-        if self.node is not None and self.driver is not None and self._error is None:
-            self.node.leave(self.driver.now())
-            self.driver.flush()
+        if self.node is not None and self.links is not None and self._error is None:
+            self.node.leave(self.links.now())
+            self.links.flush()
             with suppress(DeferredTimeout):
-                await self.driver.when_all_closed().addTimeout(SHUTDOWN_TIMEOUT, self.reactor)
-        if self.driver is not None:
-            await self.driver.stop()
+                await self.links.when_all_closed().addTimeout(SHUTDOWN_TIMEOUT, self.reactor)
+        if self.links is not None:
+            await self.links.stop()
         self._fail_pending(None)
         await self._close_storage(self._storage)
         self.address = None

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 from fyrehose_twisted.consensus.messages import AppendEntries
 from fyrehose_twisted.parcels.events import EventsDelivered, EventsSkipped, PublishConfirmed
-from fyrehose_twisted.parcels.node.discovery import MAX_TARGETS
+from fyrehose_twisted.parcels.node.discovery.links import MAX_TARGETS
 from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.node.ordering.history import EventWindow
 from fyrehose_twisted.parcels.node.ordering.publisher_sessions import MAX_WEIGHT
@@ -217,7 +217,7 @@ class ValidNeighbourNames(ClusterInvariant):
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
         for host in self.participants.hosts:
             if host.up and isinstance(host.node, ClusterNode):
-                for known in host.node._discovery.neighbours:
+                for known in host.node.components.neighbours:
                     name = known.info.name
                     if not name.isprintable() or not 1 <= len(name.encode()) <= MAX_NAME:
                         self.violated(f"a neighbour has the invalid name {name!r}", host)
@@ -233,22 +233,23 @@ class Usage(NamedTuple):
 
 def node_usage(node: ClusterNode) -> Iterator[Usage]:
     """Yield the use of each resource of a node that its peers can make grow."""
-    config, discovery, order = node.config, node._discovery, node._raft
+    config, components = node.config, node.components
+    links, delivery = components.links, components.delivery
     a_run = 2 * 65_536
-    history = node._delivery.history
-    if isinstance(history, EventWindow) and not node._state_recorder.durable:  # A journal is on disk.
+    history = delivery.history
+    if isinstance(history, EventWindow) and not components.recorder.durable:  # A journal is on disk.
         yield Usage("bytes of events stored", history.size, config.window_bytes + a_run)
-    pending = node._publish_tracker.pending.size
+    pending = components.tracker.pending.size
     # A run forwarded by a member is pending there and here.
     yield Usage("bytes of pending events", pending, 2 * config.pending_bytes + a_run)
-    yield Usage("bytes of log", order.log.size, config.window_bytes + 64 * config.pending_bytes)
-    yield Usage("neighbours", len(discovery.neighbours), config.max_neighbours)
-    yield Usage("inbound connections", len(discovery.inbound), config.max_links)
-    yield Usage("addresses", len(discovery.targets), MAX_TARGETS * config.max_neighbours + len(config.neighbours))
-    yield Usage("publisher sessions", node._delivery.numbering.sessions.weight, MAX_WEIGHT + 8_192)
-    yield Usage("addresses with a warning", len(discovery._warned), MAX_TARGETS * config.max_neighbours)
-    yield Usage("members with pending replies", len(node._reply_peers), config.max_neighbours)
-    yield Usage("membership changes", len(node._membership_changes), config.max_neighbours)
+    yield Usage("bytes of log", components.raft.log.size, config.window_bytes + 64 * config.pending_bytes)
+    yield Usage("neighbours", len(components.neighbours), config.max_neighbours)
+    yield Usage("inbound connections", len(links.inbound), config.max_links)
+    yield Usage("addresses", len(links.targets), MAX_TARGETS * config.max_neighbours + len(config.neighbours))
+    yield Usage("publisher sessions", delivery.numbering.sessions.weight, MAX_WEIGHT + 8_192)
+    yield Usage("addresses with a warning", components.faults.warnings, MAX_TARGETS * config.max_neighbours)
+    yield Usage("members with pending replies", len(components.exchange.reply_peers), config.max_neighbours)
+    yield Usage("membership changes", len(components.membership_changes), config.max_neighbours)
 
 
 class MemoryBounded(ClusterInvariant):

@@ -170,7 +170,7 @@ class Participants(Observer):
             if event.token in self._keyed:
                 self._retry_keyed(event.token)
         elif isinstance(event, MembershipChanged) and host in self.hosts:
-            index = host.node._raft.commit_index
+            index = host.node.components.raft.commit_index
             if index > self._index:
                 self._membership, self._index = event, index
 
@@ -194,8 +194,8 @@ class Participants(Observer):
             return True
         # Members that missed the last change still count the removed member.
         return all(
-            (known := host.node._raft.membership) is not None
+            (known := host.node.components.raft.membership) is not None
             and len([one for one, _ in known.members if one in remember]) < known.quorum
             for host in self.hosts
-            if host.up and host.node.me in host.node._raft.members
+            if host.up and host.node.me in host.node.components.raft.members
         )

@@ -66,11 +66,7 @@ def read_struct(value: Any, names: Sequence[str], label: str, extra: str = "") -
     if isinstance(value, TaggedItem):
         value = value.content
     if isinstance(value, list):
-        if len(value) < len(names):
-            raise BadParcel("missing-field", f"{label} has no {names[len(value)]}")
-        if len(value) > len(names):
-            raise BadParcel("bad-value", f"{label} is an array of {len(value)}, not of {len(names)}")
-        return [*value, MISSING]
+        return _array_fields(value, names, label)
     if isinstance(value, dict):
         value = CborMap(list(value.items()), False)
     if not isinstance(value, CborMap):
@@ -92,6 +88,14 @@ def read_struct(value: Any, names: Sequence[str], label: str, extra: str = "") -
         if found[place] is MISSING:
             raise BadParcel("missing-field", f"{label} has no {name}")
     return found
+
+
+def _array_fields(value: list[Any], names: Sequence[str], label: str) -> list[Any]:
+    if len(value) < len(names):
+        raise BadParcel("missing-field", f"{label} has no {names[len(value)]}")
+    if len(value) > len(names):
+        raise BadParcel("bad-value", f"{label} is an array of {len(value)}, not of {len(names)}")
+    return [*value, MISSING]
 
 
 def _field_name(key: Any, label: str) -> str:

@@ -1,121 +1,14 @@
-"""Table of known nodes (document 004, "Discovery phase"), dial targets and inbound peers."""
+"""Table of known nodes (document 004, "Discovery phase")."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 
 from fyrehose_twisted.consensus.messages import MemberId
-from fyrehose_twisted.effects import Address, Peer
-from fyrehose_twisted.parcels.node.table_shares import TableEntry, TableQuota
-from fyrehose_twisted.parcels.wire.messages import NEIGHBOUR_TIMEOUT, Hello, Mode, NodeInfo, RefusalReason, node_id
-
-DIAL_BACKOFF = (0.25, 2.0)
-"""Initial and maximum delay before a node dials again, in seconds."""
-HEARSAY_ATTEMPTS = 5
-"""Dial attempts for an address learned from others that never answered."""
-
-
-class DialState(Enum):
-    """Progress of an outbound connection."""
-
-    IDLE = "idle"
-    DIALLING = "dialling"
-    DISCOVERING = "asked"
-    """Waiting for the answer to a DscReq or SeqReq."""
-    HELLO_SENT = "greeted"
-    """Waiting for the answer to a Hello."""
-    READY = "ready"
-    """Ready for requests of this implementation."""
-
-
-class DialResult(Enum):
-    """Result of the last attempt to reach an address."""
-
-    UNKNOWN = "nothing"
-    CONNECTION_REFUSED = "refused"
-    """The address refuses connections."""
-    DOCUMENT_ONLY = "document"
-    """The peer supports only the parcels of document 004."""
-    NO_CLUSTER = "alone"
-    """A node of this implementation that is in no cluster yet."""
-    IN_CLUSTER = "cluster"
-    """A node of this implementation that is in a cluster."""
-    SELF = "itself"
-    """This node itself."""
-    REJECTED = "no"
-    """The peer refused this node."""
-
-
-class DialTarget:
-    """An address to dial, and the state of its connection.
-
-    :ivar configured: whether the operator configured it.
-    :ivar trusted: whether the node there, or the node that listed it, proved the secret.
-    :ivar name: name of the node that answered last.
-    """
-
-    __slots__ = (
-        "address",
-        "attempts",
-        "backoff",
-        "configured",
-        "hello",
-        "member",
-        "name",
-        "next_at",
-        "peer",
-        "queries_sequence",
-        "reported_nodes",
-        "result",
-        "state",
-        "trusted",
-    )
-
-    def __init__(self, address: Address, now: float, *, configured: bool, trusted: bool = False) -> None:
-        self.address = address
-        self.configured = configured
-        self.trusted = trusted
-        self.state = DialState.IDLE
-        self.result = DialResult.UNKNOWN
-        self.peer: Peer | None = None
-        self.hello: Hello | None = None
-        self.member: MemberId | None = None
-        self.name = ""
-        self.next_at = now
-        self.backoff = DIAL_BACKOFF[0]
-        self.attempts = 0
-        self.queries_sequence = False
-        self.reported_nodes: Sequence[NodeInfo] = ()
-
-    def connection_closed(self, now: float, *, immediately: bool) -> None:
-        """Record that the connection is closed, and schedule the next attempt, with backoff unless ``immediately``."""
-        self.state, self.peer, self.hello, self.member = DialState.IDLE, None, None, None
-        self.next_at = now if immediately else now + self.backoff
-        if not immediately:
-            self.backoff = min(2 * self.backoff, DIAL_BACKOFF[1])
-
-
-class InboundPeer:
-    """A peer that dialled this node.
-
-    :ivar info: its node information, if it sent a DscReq.
-    :ivar member: its member id; ``None`` for a client that only publishes.
-    :ivar expected_proof: proof that it has to send; ``None`` before its Hello.
-    :ivar authenticated: whether it sent that proof.
-    """
-
-    __slots__ = ("authenticated", "cluster_id", "expected_proof", "heard_at", "info", "member", "peer")
-
-    def __init__(self, peer: Peer, now: float) -> None:
-        self.peer = peer
-        self.heard_at = now
-        self.info: NodeInfo | None = None
-        self.member: MemberId | None = None
-        self.expected_proof: bytes | None = None
-        self.authenticated = False
-        self.cluster_id = 0
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.parcels.node.discovery.table_shares import TableEntry, TableQuota
+from fyrehose_twisted.parcels.wire.messages import NEIGHBOUR_TIMEOUT, Heartbeat, Mode, NodeInfo, RefusalReason, node_id
 
 
 @dataclass(slots=True)
@@ -160,6 +53,9 @@ class Neighbours:
 
     def __iter__(self) -> Iterator[Neighbour]:
         return iter(self._known.values())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._known
 
     def get(self, name: str) -> Neighbour | None:
         """Return the node of that name, if known."""
@@ -226,6 +122,26 @@ class Neighbours:
     def timed_out(self, now: float) -> list[Neighbour]:
         """Return the nodes that are not alive any more."""
         return [one for one in self._known.values() if not one.is_alive(now)]
+
+    def heard(self, member: MemberId, now: float) -> bool:
+        """Record activity of a member; return whether it is a neighbour."""
+        known = self._known.get(member.name)
+        if known is None or known.member != member:
+            return False
+        known.heard_at = now
+        known.suspected = False
+        return True
+
+    def is_alive(self, member: MemberId, now: float) -> bool:
+        """Return whether a member is a live neighbour."""
+        known = self._known.get(member.name)
+        return known is not None and known.member == member and known.is_alive(now)
+
+    def heartbeat_received(self, beat: Heartbeat, member: MemberId) -> None:
+        """Record the mode and sequence number that a member reported."""
+        known = self._known.get(member.name)
+        if known is not None and known.member == member:
+            known.mode, known.sequence = beat.mode, beat.sequence
 
 
 def format_address(address: Address) -> str:

@@ -9,7 +9,7 @@ from fyrehose_twisted.consensus.log import RaftLog
 from fyrehose_twisted.consensus.member import RaftMember
 from fyrehose_twisted.consensus.messages import AppendEntriesReply, MemberId, Membership, Snapshot
 from fyrehose_twisted.parcels.node.log_entries import entry_size
-from fyrehose_twisted.parcels.node.membership_changes import MAX_VOTERS, next_membership
+from fyrehose_twisted.parcels.node.members.membership_changes import MAX_VOTERS, next_membership
 
 A, B, C, D = (MemberId(name, 1) for name in "ABCD")
 HERE = ("10.0.0.1", 1)

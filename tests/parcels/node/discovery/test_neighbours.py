@@ -3,9 +3,16 @@ from __future__ import annotations
 import pytest
 
 from fyrehose_twisted.consensus.messages import MemberId
-from fyrehose_twisted.effects import Peer
-from fyrehose_twisted.parcels.node.neighbours import DIAL_BACKOFF, DialState, DialTarget, InboundPeer, Neighbours
-from fyrehose_twisted.parcels.wire.messages import NEIGHBOUR_TIMEOUT, Extension, Mode, NodeInfo, RefusalReason, node_id
+from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbours
+from fyrehose_twisted.parcels.wire.messages import (
+    NEIGHBOUR_TIMEOUT,
+    Extension,
+    Heartbeat,
+    Mode,
+    NodeInfo,
+    RefusalReason,
+    node_id,
+)
 
 
 def info(name: str, number: int, incarnation: int | None = 1) -> NodeInfo:
@@ -100,33 +107,6 @@ def test_neighbour_with_a_taken_name_or_id_conflicts() -> None:
     assert conflict(info(other, 9)) is RefusalReason.ID_TAKEN
 
 
-def test_failed_dial_backs_off_exponentially() -> None:
-    target = DialTarget(("10.0.0.1", 1), 5.0, configured=True)
-    assert (target.state, target.next_at) == (DialState.IDLE, 5.0)
-    waits = []
-    for _ in range(6):
-        target.state = DialState.DISCOVERING
-        target.connection_closed(10.0, immediately=False)
-        assert target.state is DialState.IDLE
-        waits.append(target.next_at - 10.0)
-    assert waits == [0.25, 0.5, 1.0, 2.0, 2.0, 2.0]
-    assert DIAL_BACKOFF == (0.25, 2.0)
-    target.peer, target.member = Peer(("10.0.0.1", 1), 1, True), MemberId("Boris", 1)
-    target.connection_closed(20.0, immediately=True)
-    assert (target.next_at, target.peer, target.member, target.hello) == (20.0, None, None, None)
-
-
-def test_new_inbound_peer_is_unauthenticated() -> None:
-    caller = InboundPeer(Peer(("10.0.0.1", 1), 1, False), 3.0)
-    assert (caller.authenticated, caller.expected_proof, caller.member, caller.info, caller.heard_at) == (
-        False,
-        None,
-        None,
-        None,
-        3.0,
-    )
-
-
 @pytest.mark.parametrize("name", ["Ivan", "Boris"])
 def test_wrong_id_of_a_caller_does_not_hide_a_name_conflict(name: str) -> None:
     known = Neighbours(ME, 9)
@@ -134,3 +114,29 @@ def test_wrong_id_of_a_caller_does_not_hide_a_name_conflict(name: str) -> None:
     found = known.conflict(info(name, 9, 2)._replace(id=1), 1.0)
     assert found is not None
     assert found[0] is RefusalReason.NAME_TAKEN
+
+
+def test_only_the_incarnation_that_is_a_neighbour_is_heard() -> None:
+    known = Neighbours(ME, 9)
+    boris = known.add(info("Boris", 2), 1.0)
+    assert boris is not None
+    boris.suspected = True
+    assert not known.is_alive(MemberId("Boris", 1), 1.0)
+    assert not known.heard(MemberId("Boris", 2), 3.0)
+    assert not known.heard(MemberId("Olga", 1), 3.0)
+    assert boris.heard_at == 1.0
+    assert known.heard(MemberId("Boris", 1), 3.0)
+    assert (boris.heard_at, boris.suspected) == (3.0, False)
+    assert known.is_alive(MemberId("Boris", 1), 3.0)
+    assert not known.is_alive(MemberId("Boris", 2), 3.0)
+    assert not known.is_alive(MemberId("Boris", 1), 3.1 + NEIGHBOUR_TIMEOUT)
+
+
+def test_a_heartbeat_of_a_former_incarnation_changes_nothing() -> None:
+    known = Neighbours(ME, 9)
+    boris = known.add(info("Boris", 2), 1.0)
+    assert boris is not None
+    known.heartbeat_received(Heartbeat(Mode.WRK, 1, 7), MemberId("Boris", 2))
+    assert (boris.mode, boris.sequence) == (Mode.DSC, -1)
+    known.heartbeat_received(Heartbeat(Mode.WRK, 1, 7), MemberId("Boris", 1))
+    assert (boris.mode, boris.sequence) == (Mode.WRK, 7)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from fyrehose_twisted.consensus.member import RaftMember
 from fyrehose_twisted.consensus.messages import MemberId, Membership
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.parcels.node.discovery import Discovery
-from fyrehose_twisted.parcels.node.neighbours import Neighbour
+from fyrehose_twisted.parcels.node.discovery.links import LinkTable
+from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbour, Neighbours
+from fyrehose_twisted.parcels.node.ordering.delivery import Delivery
 from fyrehose_twisted.parcels.wire.messages import NEIGHBOUR_TIMEOUT, Mode
 
 MAX_VOTERS = 31
@@ -19,17 +20,17 @@ class MembershipChanges:
     """Decides which nodes the leader adds to and removes from the voters.
 
     :param raft: Raft state of this node.
-    :param discovery: known nodes.
-    :param sequence: returns the sequence number of the last event.
+    :param delivery: delivered events.
     :ivar review_due: whether something changed that may require a membership change.
     """
 
-    def __init__(self, raft: RaftMember, discovery: Discovery, sequence: Callable[[], int]) -> None:
+    def __init__(self, raft: RaftMember, links: LinkTable, neighbours: Neighbours, delivery: Delivery) -> None:
         self.review_due = False
-        self._sequence = sequence
-        self._required_sequences: dict[MemberId, int] = {}
         self._raft = raft
-        self._discovery = discovery
+        self._links = links
+        self._neighbours = neighbours
+        self._delivery = delivery
+        self._required_sequences: dict[MemberId, int] = {}
         self._leaving: set[MemberId] = set()
         self._suspects: set[MemberId] = set()
 
@@ -66,15 +67,15 @@ class MembershipChanges:
     def propose_change(self, now: float) -> bool:
         """Propose the next membership change, if one is needed; return whether one was proposed."""
         self.review_due = False
-        raft, discovery = self._raft, self._discovery
+        raft, ready_targets = self._raft, self._links.ready_targets
         if not raft.is_leader:
             return False
         joining = [
             one
-            for one in discovery.neighbours
+            for one in self._neighbours
             if one.member is not None
             and one.member not in raft.members
-            and one.member in discovery.ready_targets
+            and one.member in ready_targets
             and one.is_alive(now)
             and one.mode is not Mode.SHUTDOWN
         ]
@@ -96,7 +97,7 @@ class MembershipChanges:
         progress = None if member is None else self._raft.replication.progress.get(member)
         if member is None or progress is None or progress.match_index < self._raft.commit_index:
             return member in self._required_sequences and joining.sequence >= self._required_sequences[member]
-        return joining.sequence >= self._required_sequences.setdefault(member, self._sequence())
+        return joining.sequence >= self._required_sequences.setdefault(member, self._delivery.last)
 
     def is_responsive(self, member: MemberId, now: float) -> bool:
         """Return whether a member is alive."""
@@ -105,7 +106,7 @@ class MembershipChanges:
         if member in self._suspects:
             return False
         progress = self._raft.replication.progress.get(member)
-        return self._discovery.is_alive(member, now) or (
+        return self._neighbours.is_alive(member, now) or (
             progress is not None and now - progress.heard_at <= NEIGHBOUR_TIMEOUT
         )
 
