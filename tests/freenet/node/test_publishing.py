@@ -14,6 +14,7 @@ from fyrehose_twisted.freenet.events import (
     PacketsMissed,
     StreamRenumbered,
 )
+from fyrehose_twisted.freenet.node import distribution
 from fyrehose_twisted.freenet.node import publishing as publishing_module
 from fyrehose_twisted.freenet.node.packet_window import MAX_JUMP, NUMBER_SPACE
 from fyrehose_twisted.freenet.wire.messages import (
@@ -803,7 +804,7 @@ SIGNED = b"\xed\x25\x51\x9f" + bytes(16)
 @pytest.fixture
 def signed(make_bench: type[Bench], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Root of a signed stream with subscribers 3 and 4; signatures of packets that begin with "right" are valid."""
-    monkeypatch.setattr(publishing_module, "verify", lambda key, number, what: what.startswith(b"right"))
+    monkeypatch.setattr(distribution, "verify", lambda key, number, what: what.startswith(b"right"))
     bench = make_bench(0.1, {})
     bench.key = SIGNED
     bench.call("subscribe", SIGNED)
@@ -827,7 +828,7 @@ def test_the_root_refuses_a_packet_with_a_bad_signature(signed: Bench) -> None:
 def test_a_node_without_signature_support_forwards_and_counts_signed_packets(
     signed: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publishing_module, "can_verify", lambda: False)
+    monkeypatch.setattr(distribution, "can_verify", lambda: False)
     signed.receive(3, data(signed, 901, 10, b"wrong", SIGNED))
     assert signed.take(3) == [PublishSucceeded(901)]
     assert signed.node.counters["unverified"] == 1

@@ -6,7 +6,7 @@ import pytest
 from suite.freenet_bench import Bench
 
 from fyrehose_twisted.freenet.events import ParentChanged, ParentLost, StreamDropped, Subscribed
-from fyrehose_twisted.freenet.node.routing import ANNOUNCEMENT_DELAY
+from fyrehose_twisted.freenet.node.incoming_requests import ANNOUNCEMENT_DELAY
 from fyrehose_twisted.freenet.wire.messages import (
     Accepted,
     BetterRoot,

@@ -10,6 +10,8 @@ from suite.planted import Bug, Patch, check_seed, each, search
 
 from fyrehose_twisted.freenet.events import PacketPublished
 from fyrehose_twisted.freenet.node.context import NodeContext
+from fyrehose_twisted.freenet.node.distribution import PacketDistributor
+from fyrehose_twisted.freenet.node.incoming_requests import IncomingRequests
 from fyrehose_twisted.freenet.node.packet_window import PacketClass, PacketWindow
 from fyrehose_twisted.freenet.node.peer_links import PeerLinks
 from fyrehose_twisted.freenet.node.publishing import PacketForwarder
@@ -87,7 +89,7 @@ def does_not_retry_subscriptions(patch: Patch) -> None:
 
 
 def queues_requests_in_a_deadlock(patch: Patch) -> None:
-    original = RequestRouter._handle_request
+    original = IncomingRequests._handle_request
 
     def take(self: Any, stream: Stream, asked: QueuedRequest, now: float, *, again: bool = False) -> None:
         if not stream.settled and stream.requests and not again:
@@ -97,13 +99,14 @@ def queues_requests_in_a_deadlock(patch: Patch) -> None:
             return
         original(self, stream, asked, now, again=again)
 
-    patch.setattr(RequestRouter, "_handle_request", take)
-    patch.setattr(RequestRouter, "_queue_timed_out", do_nothing)
+    patch.setattr(IncomingRequests, "_handle_request", take)
+    patch.setattr(IncomingRequests, "_queue_timed_out", do_nothing)
     patch.setattr(RequestRouter, "_completion_timed_out", do_nothing)
     patch.setattr(RequestRouter, "_acceptance_timed_out", do_nothing)
 
 
 def waits_for_lost_neighbours(patch: Patch) -> None:
+    patch.setattr(IncomingRequests, "neighbour_lost", do_nothing)
     patch.setattr(RequestRouter, "neighbour_lost", do_nothing)
     patch.setattr(RequestRouter, "_completion_timed_out", do_nothing)
     patch.setattr(RequestRouter, "_acceptance_timed_out", do_nothing)
@@ -111,7 +114,7 @@ def waits_for_lost_neighbours(patch: Patch) -> None:
 
 def forgets_queued_requests(patch: Patch) -> None:
     patch.setattr(TreeMembership, "serve_queued", do_nothing)
-    patch.setattr(RequestRouter, "_queue_timed_out", do_nothing)
+    patch.setattr(IncomingRequests, "_queue_timed_out", do_nothing)
     patch.setattr(RequestRouter, "_completion_timed_out", do_nothing)
 
 
@@ -280,25 +283,25 @@ def never_drops_packets(patch: Patch) -> None:
 
 
 def distributes_no_packets(patch: Patch) -> None:
-    original = PacketForwarder._distribute
+    original = PacketDistributor.distribute
 
     def spread(self: Any, stream: Stream, number: int, data: bytes, source: Any) -> None:
         subscribers, stream.subscribers = stream.subscribers, {}
         original(self, stream, number, data, source)
         stream.subscribers = subscribers
 
-    patch.setattr(PacketForwarder, "_distribute", spread)
+    patch.setattr(PacketDistributor, "distribute", spread)
 
 
 def distributes_packets_to_one_subscriber_only(patch: Patch) -> None:
-    original = PacketForwarder._distribute
+    original = PacketDistributor.distribute
 
     def spread(self: Any, stream: Stream, number: int, data: bytes, source: Any) -> None:
         subscribers, stream.subscribers = stream.subscribers, dict(list(stream.subscribers.items())[:1])
         original(self, stream, number, data, source)
         stream.subscribers = subscribers
 
-    patch.setattr(PacketForwarder, "_distribute", spread)
+    patch.setattr(PacketDistributor, "distribute", spread)
 
 
 def confirms_packets_too_early(patch: Patch) -> None:
@@ -368,7 +371,7 @@ def raises_on_late_answers(patch: Patch) -> None:
 
 
 def rejects_requests_as_loops(patch: Patch) -> None:
-    original = RequestRouter.subscribe_requested
+    original = IncomingRequests.subscribe_requested
 
     def requested(self: Any, request: Any, asker: Any, now: float) -> None:
         if request.uid % 2:
@@ -376,7 +379,7 @@ def rejects_requests_as_loops(patch: Patch) -> None:
         else:
             original(self, request, asker, now)
 
-    patch.setattr(RequestRouter, "subscribe_requested", requested)
+    patch.setattr(IncomingRequests, "subscribe_requested", requested)
     patch.setattr(Reparenting, "_probe", do_nothing)
     patch.setattr(Reparenting, "peers_changed", do_nothing)
     patch.setattr(Reparenting, "better_root_received", do_nothing)

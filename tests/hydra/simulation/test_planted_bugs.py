@@ -15,7 +15,7 @@ from fyrehose_twisted.hydra.config import Timers
 from fyrehose_twisted.hydra.events import LineOutcome, LinesMissed, Outcome, Role, ToIrc
 from fyrehose_twisted.hydra.node.context import NodeContext
 from fyrehose_twisted.hydra.node.durable_state import DurableState
-from fyrehose_twisted.hydra.node.heartbeat import HeartbeatRelay
+from fyrehose_twisted.hydra.node.handlers.heartbeat import HeartbeatRelay
 from fyrehose_twisted.hydra.node.induction import Induction
 from fyrehose_twisted.hydra.node.joining import JoinProcedure
 from fyrehose_twisted.hydra.node.leader.election import Election
@@ -28,6 +28,7 @@ from fyrehose_twisted.hydra.node.output import NodeOutput
 from fyrehose_twisted.hydra.node.registry import Registry
 from fyrehose_twisted.hydra.node.registry_check import RegistryCheck
 from fyrehose_twisted.hydra.node.relay.irc_writer import IrcWriter
+from fyrehose_twisted.hydra.node.relay.line_relay import LineRelay
 from fyrehose_twisted.hydra.node.relay.pending_replies import PendingReplies
 from fyrehose_twisted.hydra.node.relay.received_lines import RecvRelay
 from fyrehose_twisted.hydra.node.relay.send_queue import LineSendQueue
@@ -402,14 +403,14 @@ def takes_lines_twice(patch: Patch) -> None:
 
 
 def says_lines_as_often_as_they_come(patch: Patch) -> None:
-    original = HydraNode._relay_send
+    original = LineRelay.relay
 
-    def pass_on(self: Any, message: Send, link: Any, now: float) -> None:
+    def pass_on(self: Any, message: Send, link: Any, now: float) -> bool:
         if self._context.leader == self._context.id:
             self._seen_sends.discard(message)
-        original(self, message, link, now)
+        return original(self, message, link, now)
 
-    patch.setattr(HydraNode, "_relay_send", pass_on)
+    patch.setattr(LineRelay, "relay", pass_on)
     original_init = IrcWriter.__init__
 
     def init(self: Any, context: Any) -> None:

@@ -13,7 +13,7 @@ from fyrehose_twisted.freenet.config import NodeConfig
 from fyrehose_twisted.freenet.events import Event
 from fyrehose_twisted.freenet.node.neighbour import Neighbour
 from fyrehose_twisted.freenet.node.stream import PendingRequest, Stream
-from fyrehose_twisted.freenet.wire.messages import Message, Unsubscribe
+from fyrehose_twisted.freenet.wire.messages import Message, RejectedOverload, Unsubscribe
 from fyrehose_twisted.lru_set import LruSet
 
 MAX_RECENT_UIDS = 10_000
@@ -68,6 +68,11 @@ class NodeContext:
                 last.messages.append(message)  # type: ignore[attr-defined]  # This node writes lists.
                 return
         effects.append(Write([message], link))
+
+    def reject_overload(self, requester: Neighbour, uid: int) -> None:
+        """Reject a request because this node has too many."""
+        self.counters["overloads"] += 1
+        self.send(requester, RejectedOverload(uid))
 
     def deny_subscription(self, neighbour: Neighbour, key: bytes) -> None:
         """Send Unsubscribe to a neighbour that wrongly believes that this node is its subscriber.

@@ -15,6 +15,8 @@ from fyrehose_twisted.errors import ConfigurationError, TooManyStreams
 from fyrehose_twisted.freenet.config import NodeConfig
 from fyrehose_twisted.freenet.events import PacketsDelivered, Subscribed
 from fyrehose_twisted.freenet.node.context import NodeContext
+from fyrehose_twisted.freenet.node.distribution import PacketDistributor
+from fyrehose_twisted.freenet.node.incoming_requests import IncomingRequests
 from fyrehose_twisted.freenet.node.neighbour import Neighbour
 from fyrehose_twisted.freenet.node.packet_window import packet_fingerprint
 from fyrehose_twisted.freenet.node.peer_links import PeerLinks
@@ -75,16 +77,20 @@ class FreenetNode:
         self.counters: Counter[str] = core.counters
         membership = self._membership = TreeMembership(core)
         router = self._router = RequestRouter(core, membership)
+        incoming = self._incoming_requests = IncomingRequests(core, membership, router)
         reparenting = self._reparenting = Reparenting(core, membership, router)
-        forwarder = self._forwarder = PacketForwarder(core)
+        distributor = PacketDistributor(core)
+        forwarder = self._forwarder = PacketForwarder(core, distributor)
         peer_links = self._peer_links = PeerLinks(core, now)
         membership.on_became_root = reparenting.became_root
         membership.on_attached = forwarder.stream_attached
         membership.on_closed = forwarder.stream_closed
         router.on_parent_refreshed = reparenting.parent_refreshed
         router.on_own_request_ended = reparenting.own_request_ended
-        router.on_retry = reparenting.schedule_retry
-        router.on_better_root = reparenting.report_better_root
+        router.on_parent_unusable = incoming.parent_unusable
+        router.on_ended_without_tree = incoming.resume_queued
+        incoming.on_retry = reparenting.schedule_retry
+        incoming.on_better_root = reparenting.report_better_root
         peer_links.on_neighbour_up = self._neighbour_up
         peer_links.on_neighbour_rebooted = self._neighbour_rebooted
         peer_links.on_neighbour_lost = self._neighbour_lost
@@ -96,8 +102,8 @@ class FreenetNode:
             Located: self._neighbour_moved,
             Ping: peer_links.ping_received,
             Pong: _ignore,
-            SubscribeRequest: router.subscribe_requested,
-            ResubscribeRequest: router.resubscribe_requested,
+            SubscribeRequest: incoming.subscribe_requested,
+            ResubscribeRequest: incoming.resubscribe_requested,
             Accepted: router.accepted,
             RejectedLoop: self._rejected_loop,
             RejectedBusy: router.rejected_busy,
@@ -111,7 +117,7 @@ class FreenetNode:
             Dismissed: reparenting.dismissed,
             BetterRoot: reparenting.better_root_received,
             Recall: forwarder.recall_received,
-            SubscribeData: forwarder.data_received,
+            SubscribeData: distributor.data_received,
             PublishData: forwarder.publish_received,
             PublishSucceeded: forwarder.publish_succeeded,
             PublishCollision: forwarder.publish_collided,
@@ -325,10 +331,12 @@ class FreenetNode:
     def _neighbour_rebooted(self, neighbour: Neighbour, now: float) -> None:
         self._neighbour_forgotten(neighbour, now)
         self._reparenting.neighbour_lost(neighbour, "parent-rebooted", now)
+        self._incoming_requests.neighbour_lost(neighbour, now)
         self._router.neighbour_lost(neighbour, now)
 
     def _neighbour_lost(self, neighbour: Neighbour, reason: str, now: float) -> None:
         self._reparenting.neighbour_lost(neighbour, "parent-lost", now)
+        self._incoming_requests.neighbour_lost(neighbour, now)
         self._router.neighbour_lost(neighbour, now)
 
     def _neighbour_forgotten(self, neighbour: Neighbour, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Forwarding of packets up to the root and down to subscribers (document 003, "When we get a PublishData")."""
+"""Forwarding of packets up to the root (document 003, "When we get a PublishData")."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ from fyrehose_twisted.freenet.events import (
     Packet,
     PacketNotPublished,
     PacketPublished,
-    PacketsDelivered,
-    PacketsMissed,
-    StreamRenumbered,
 )
 from fyrehose_twisted.freenet.node.context import NodeContext
+from fyrehose_twisted.freenet.node.distribution import PacketDistributor
 from fyrehose_twisted.freenet.node.neighbour import Neighbour
 from fyrehose_twisted.freenet.node.packet_window import (
     MAX_JUMP,
     NUMBER_SPACE,
     PacketClass,
-    packet_fingerprint,
     serial_difference,
 )
 from fyrehose_twisted.freenet.node.stream import Stream
@@ -35,9 +32,8 @@ from fyrehose_twisted.freenet.wire.messages import (
     PublishSucceeded,
     Recall,
     RejectedLoop,
-    SubscribeData,
 )
-from fyrehose_twisted.freenet.wire.signing import can_verify, is_signed, verify
+from fyrehose_twisted.freenet.wire.signing import is_signed
 
 MAX_QUEUED_PACKETS = 4_096
 """Maximum number of queued packets of the application."""
@@ -52,10 +48,11 @@ FIRST_NUMBER_LIMIT = 2**62
 
 
 class PacketForwarder:
-    """Forwards packets to the root, and from the parent to the subscribers."""
+    """Forwards packets to the root, and has those that the root accepts distributed."""
 
-    def __init__(self, context: NodeContext) -> None:
+    def __init__(self, context: NodeContext, distributor: PacketDistributor) -> None:
         self._context = context
+        self._distributor = distributor
 
     # From the application
 
@@ -161,7 +158,7 @@ class PacketForwarder:
             self._send_upstream(stream, upward, upward.uid)
         elif newest is not None and serial_difference(number, newest) > MAX_JUMP:
             self._handle_collision(stream, upward, stream.packets.next_number or 0, now)
-        elif not self._signature_is_valid(stream.key, number, upward.data):
+        elif not self._distributor.signature_is_valid(stream.key, number, upward.data):
             core.counters["bad_signatures"] += 1
             self._fail(stream, upward, "bad-signature")
         elif not self._is_wanted(stream, upward):
@@ -175,7 +172,7 @@ class PacketForwarder:
             for packet in [*waiting, upward]:
                 self._process(stream, packet, now)
         else:
-            self._distribute(stream, number, upward.data, upward.origin)
+            self._distributor.distribute(stream, number, upward.data, upward.origin)
             self._confirm(stream, upward)
 
     def _wait_for_subscriber(self, stream: Stream, upward: UpstreamPacket, now: float) -> None:
@@ -273,7 +270,7 @@ class PacketForwarder:
         stream, upward = found
         known = stream.packets.classify(upward.number, upward.data)
         checked = known is PacketClass.CONFLICT or (known is PacketClass.NEW and stream.local)
-        if checked and not self._signature_is_valid(stream.key, upward.number, upward.data):
+        if checked and not self._distributor.signature_is_valid(stream.key, upward.number, upward.data):
             # The root should have rejected it.
             self._context.counters["bad_signatures"] += 1
             self._fail(stream, upward, "bad-signature")
@@ -281,9 +278,9 @@ class PacketForwarder:
             return
         if known is PacketClass.CONFLICT or (known is PacketClass.OLD and not is_signed(stream.key)):
             # The root is authoritative.
-            known = self._roll_back(stream, upward.number, upward.data)
+            known = self._distributor.roll_back(stream, upward.number, upward.data)
         if known is PacketClass.NEW:
-            self._distribute(stream, upward.number, upward.data, upward.origin)
+            self._distributor.distribute(stream, upward.number, upward.data, upward.origin)
         self._confirm(stream, upward)
         self._send_queued(stream, now)
 
@@ -356,72 +353,6 @@ class PacketForwarder:
             if reason in UNCERTAIN_REASONS:
                 core.counters["uncertain"] += 1
             core.emit(PacketNotPublished(upward.queued_packet.token, stream.key, reason))
-
-    # Packets going down
-
-    def data_received(self, message: SubscribeData, neighbour: Neighbour, now: float) -> None:
-        """Handle a packet from the parent."""
-        core = self._context
-        key, number, data = message
-        stream = core.streams.get(key)
-        if stream is None or stream.parent is not neighbour:
-            core.counters["data_not_from_parent"] += 1
-            core.deny_subscription(neighbour, key)
-            return
-        known = stream.packets.classify(number, data)
-        newest = stream.packets.newest
-        # The root's numbers may differ from the known ones. An old signed packet may be a replay.
-        renumbered = known is PacketClass.CONFLICT or (known is PacketClass.OLD and not is_signed(key))
-        if known is not PacketClass.NEW and not renumbered:
-            core.counters[f"data_{known.value}"] += 1
-            return
-        # A forged number far ahead would make the subtree ignore all that follows, and a rollback discards packets.
-        checked = stream.local or renumbered or (newest is not None and serial_difference(number, newest) > MAX_JUMP)
-        if checked and not self._signature_is_valid(key, number, data):
-            core.counters["bad_signatures"] += 1
-            return
-        if renumbered:
-            self._roll_back(stream, number, data)
-        self._distribute(stream, number, data, None)
-
-    def _roll_back(self, stream: Stream, number: int, data: bytes) -> PacketClass:
-        """Discard the known numbers so that a packet fits."""
-        stream.renumbered = True
-        stream.packets.roll_back()
-        if stream.packets.classify(number, data) is not PacketClass.NEW:
-            stream.packets.roll_back()
-        return stream.packets.classify(number, data)
-
-    def _signature_is_valid(self, key: bytes, number: int, data: bytes) -> bool:
-        if not is_signed(key):
-            return True
-        if not can_verify():
-            # Subscribers that can verify signatures will check.
-            self._context.counters["unverified"] += 1
-            return True
-        return verify(key, number, data)
-
-    def _distribute(self, stream: Stream, number: int, data: bytes, source: Neighbour | None) -> None:
-        """Store a packet and send it to all subscribers except ``source``."""
-        core, key = self._context, stream.key
-        far = stream.packets.is_discontinuous(number)
-        missed = stream.packets.add(number, data)
-        if far or stream.renumbered:
-            core.counters["renumbered"] += 1
-            if stream.local:
-                core.emit(StreamRenumbered(key, number))
-            stream.renumbered = False
-        message = SubscribeData(key, number, data)
-        for subscriber in stream.subscribers:
-            if subscriber is not source:
-                core.send(subscriber, message)
-        if stream.local:
-            for first, last in missed:
-                core.emit(PacketsMissed(key, first, last))
-            if stream.delivered_ids.add(packet_fingerprint(number, data)):
-                core.emit(PacketsDelivered(key, [Packet(number, data)]))
-            else:
-                core.counters["given_before"] += 1
 
     def stream_closed(self, stream: Stream) -> None:
         """Fail the packets of a stream that was dropped."""

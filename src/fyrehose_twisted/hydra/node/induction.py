@@ -95,6 +95,15 @@ class Induction:
         link.probed_at, link.own_knock_id = now, me
         context.links.write(link, Knock(me, context.config.tag), now)
 
+    def reject_unbound(self, command: str, link: PeerLink | None = None, now: float = 0.0) -> None:
+        """Reject a message that only nodes may send, from a peer that is no node (rule S3).
+
+        :param link: link to probe, if any.
+        """
+        self._context.counters[f"unbound_{command}"] += 1
+        if link is not None:
+            self.probe_link(link, now)
+
     def send_term(self, link: PeerLink, now: float) -> None:
         """Send the last PING over a bound link to announce the term of the lines that follow."""
         context = self._context

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from math import inf
 from random import Random
-from typing import ClassVar
 
 from zope.interface import implementer
 
@@ -18,17 +17,16 @@ from fyrehose_twisted.hydra.config import NodeConfig
 from fyrehose_twisted.hydra.events import Role, ToIrc
 from fyrehose_twisted.hydra.node.context import NodeContext
 from fyrehose_twisted.hydra.node.durable_state import DurableState
-from fyrehose_twisted.hydra.node.heartbeat import HeartbeatRelay
+from fyrehose_twisted.hydra.node.handlers.elections import ElectionHandler
+from fyrehose_twisted.hydra.node.handlers.heartbeat import HeartbeatRelay
+from fyrehose_twisted.hydra.node.handlers.membership import MembershipHandler
 from fyrehose_twisted.hydra.node.lifecycle import HydraComponents, Lifecycle
 from fyrehose_twisted.hydra.node.link_table import MAX_MALFORMED_LINES, PeerLink
-from fyrehose_twisted.hydra.node.relay.pending_replies import SentLine
+from fyrehose_twisted.hydra.node.relay.line_relay import LineRelay
 from fyrehose_twisted.hydra.node.status import NodeStatus, snapshot
 from fyrehose_twisted.hydra.wire.line_splitting import IrcLimits
-from fyrehose_twisted.hydra.wire.lines import add_tag, command_of, fits_recv, is_error_numeric, untag
 from fyrehose_twisted.hydra.wire.messages import (
-    E_RECV,
     LEGACY_TAG,
-    NOT_INDUCTED,
     Call,
     Drop,
     Elect,
@@ -47,7 +45,6 @@ from fyrehose_twisted.hydra.wire.messages import (
     Welcome,
 )
 from fyrehose_twisted.interfaces import ILinkNode, Outputs
-from fyrehose_twisted.lru_set import LruSet
 
 
 @implementer(ILinkNode)
@@ -77,8 +74,25 @@ class HydraNode:
         components = self._components = HydraComponents(context)
         self.config = config
         self._lifecycle = Lifecycle(components, now)
-        self._heartbeat = HeartbeatRelay(components, self._lifecycle)
-        self._seen_sends = LruSet(8_192)
+        self._line_relay = LineRelay(context, components.send_queue, components.irc_writer, components.recv_relay)
+        heartbeat = HeartbeatRelay(components, self._lifecycle)
+        elections = ElectionHandler(components)
+        membership = MembershipHandler(components, self._lifecycle)
+        self._handlers: dict[type, Callable[..., None]] = {
+            Ping: heartbeat.ping_received,
+            Pong: heartbeat.pong_received,
+            Drop: membership.drop_received,
+            Nominate: elections.nominate_received,
+            Pledge: elections.pledge_received,
+            Call: elections.call_received,
+            Elect: elections.elect_received,
+            Knock: membership.knock_received,
+            Meet: membership.meet_received,
+            Welcome: membership.welcome_received,
+            Hello: membership.hello_received,
+            Keepalive: membership.keepalive_received,
+            Malformed: self._malformed_received,
+        }
         self._due = -inf
 
     # State
@@ -167,29 +181,16 @@ class HydraNode:
 
     def irc_received(self, lines: Sequence[bytes], now: float) -> None:
         """Handle lines from IRC, without CR LF."""
-        counts = self._context.counters
         if self.role is not Role.LEADER or not self._lifecycle.may_relay(now):
-            counts["irc_without_lease"] += len(lines)
+            self._context.counters["irc_without_lease"] += len(lines)
             return
-        for line in lines:
-            command = command_of(line)
-            if command not in E_RECV:
-                # An error is relayed once the server has acknowledged all lines before it.
-                if not (is_error_numeric(command) and self._components.irc_writer.pending_replies.match_error(line)):
-                    counts["irc_not_relayed"] += 1
-            elif not fits_recv(line):
-                counts["irc_too_long"] += 1
-            else:
-                self._components.recv_relay.originate(line, now)
+        self._line_relay.irc_received(lines, now)
         self._advance(now)
 
     def irc_handed(self, event: ToIrc, handed: bool, now: float) -> None:
         """Handle the result of a :class:`~fyrehose_twisted.hydra.events.ToIrc` request."""
         if not handed:
-            self._context.counters["too_late"] += 1
-            self._components.irc_writer.pending_replies.remove(event.number)
-            if event.line_id is not None:
-                self._components.send_queue.line_refused(event.line_id, "too-late")
+            self._line_relay.refused_by_transport(event)
 
     def irc_answered(self, number: int, now: float) -> None:
         """Handle the reply to an :class:`~fyrehose_twisted.hydra.events.AskIrc` request.
@@ -201,7 +202,7 @@ class HydraNode:
             self._context.counters["irc_without_lease"] += len(answered)
             return
         for handed in answered:
-            self._relay_outcome(handed, now)
+            self._line_relay.relay_outcome(handed, now)
         self._advance(now)
 
     # ILinkNode
@@ -259,19 +260,25 @@ class HydraNode:
         link.last_received_at = now
         if not link.legacy:
             if type(message) is Recv:
-                self._recv_received(message, link, now)
+                if not link.relays:
+                    self._components.induction.reject_unbound("recv", link, now)
+                elif self._line_relay.recv_received(message, link, now):
+                    self._advance(now)
                 return
             if type(message) is Send:
-                self._send_received(message, link, now)
+                if not link.relays:
+                    self._components.induction.reject_unbound("send", link, now)
+                elif self._line_relay.send_received(message, link, now):
+                    self._advance(now)
                 return
         if type(message) is Knock and message.tag == LEGACY_TAG:
             link.legacy = True
         if link.legacy and not isinstance(message, Malformed):
             send = self._components.legacy_peers.message_received(message, link, now)
-            if send is not None:
-                self._relay_send(send, link, now)
+            if send is not None and self._line_relay.relay(send, link, now):
+                self._advance(now)
         else:
-            self._handlers[type(message)](self, message, link, now)
+            self._handlers[type(message)](message, link, now)
         self._advance(now)
 
     def tick(self, now: float) -> None:
@@ -324,158 +331,6 @@ class HydraNode:
         :class:`~fyrehose_twisted.hydra.node.durable_state.DurableState`."""
         return self._context.output.drain()
 
-    # Messages of a term
-
-    def _recv_received(self, message: Recv, link: PeerLink, now: float) -> None:
-        if not link.relays:
-            self._reject_unbound("recv", link, now)
-        elif self._components.recv_relay.recv_received(message, link, now):
-            name = self._components.irc_writer.line_relayed(message.line)
-            if name is not None:
-                self._components.send_queue.line_relayed(name, untag(message.line)[1])
-                if self._components.send_queue.has_waiting:
-                    self._advance(now)
-
-    def _send_received(self, message: Send, link: PeerLink, now: float) -> None:
-        if not link.relays:
-            self._reject_unbound("send", link, now)
-        elif link.term != self._context.durable.term:
-            # The earlier leader may have said the line; the submitting node decides about a resend.
-            self._context.counters["send_of_another_term"] += 1
-        else:
-            self._relay_send(message, link, now)
-
-    def _relay_send(self, message: Send, link: PeerLink, now: float) -> None:
-        context = self._context
-        if not context.in_term:
-            context.counters["send_without_leader"] += 1
-            return
-        if not self._seen_sends.add(message):
-            return
-        if context.leader == context.id:
-            self._components.irc_writer.enqueue(message, now)
-            self._advance(now)
-        else:
-            context.flood_line(message, now, link)
-
-    def _drop_received(self, message: Drop, link: PeerLink, now: float) -> None:
-        context = self._context
-        node, me = message.id, context.id
-        told_so = node == me and link.target is not None and link.own_knock_id == me
-        if not (link.bound or told_so) or (link.guardian and node != link.node):
-            self._reject_unbound("drop")
-            return
-        if node == me:
-            context.flood(message, now, link)
-            self._lifecycle.leave_network(f"dropped: {message.reason or 'no reason given'}", now)
-        elif message.reason.startswith(NOT_INDUCTED):
-            if context.registry.release(node):
-                context.flood(message, now, link)
-        elif node in context.registry or node in context.registry.reservations:
-            context.flood(message, now, link)
-            self._lifecycle.drop(node, message.reason, now)
-
-    # Elections
-
-    def _nominate_received(self, message: Nominate, link: PeerLink, now: float) -> None:
-        context = self._context
-        if not link.relays:
-            self._reject_unbound("nominate", link, now)
-            return
-        if context.bootstrapping and self.role is Role.LEADER and message.id in context.registry:
-            if message.term > context.durable.term:
-                # It leads without a quorum, so it may do so in any term; another node led in this one.
-                context.update_durable(term=message.term + 1)
-                self._components.recv_relay.begin_term(was_member=True)
-                self._components.leadership.ping(now)
-            return
-        if message.id == context.durable.promised and message.id in context.registry and message.id != context.id:
-            # A nominee no longer leads.
-            context.release_promise(message.id)
-        self._components.election.nominate_received(message, link, now)
-
-    def _pledge_received(self, message: Pledge, link: PeerLink, now: float) -> None:
-        if link.relays:
-            self._components.election.pledge_received(message, link, now)
-        else:
-            self._reject_unbound("pledge", link, now)
-
-    def _call_received(self, message: Call, link: PeerLink, now: float) -> None:
-        if link.relays:
-            self._components.election.call_received(message, link, now)
-        else:
-            self._reject_unbound("call", link, now)
-
-    def _elect_received(self, message: Elect, link: PeerLink, now: float) -> None:
-        if link.relays:
-            self._components.election.elect_received(message, link, now)
-        else:
-            self._reject_unbound("elect", link, now)
-
-    # Induction
-
-    def _knock_received(self, message: Knock, link: PeerLink, now: float) -> None:
-        context = self._context
-        if link.relays:
-            if message.ind != link.node and message.ind == link.peer_knock_id and message.ind in context.registry:
-                # The peer names itself: the link had been bound by the HELLO of another node.
-                self._components.induction.bind(link, message.ind, now)
-            if message.ind != link.node:
-                self._components.induction.knock_received(message, link, now)
-            elif context.id is not None:
-                # The peer does not consider the link bound yet.
-                context.links.write(link, Hello(message.ind, context.id), now)
-        elif link.guardian and link.node is not None:
-            self._reject_unbound("knock")
-        else:
-            self._components.induction.unbound_knock(message, link, now, may_decide=self._lifecycle.may_decide(now))
-            self._lifecycle.outsider_knocked(link, now)
-
-    def _meet_received(self, message: Meet, link: PeerLink, now: float) -> None:
-        if link.relays:
-            self._components.induction.meet_received(message, link, now)
-        elif self.role is Role.OUTSIDER:
-            self._components.joining.meet_received(message, link)
-        else:
-            self._reject_unbound("meet")
-
-    def _welcome_received(self, message: Welcome, link: PeerLink, now: float) -> None:
-        if link.relays:
-            self._components.induction.welcome_received(message, link, now)
-        elif self.role is not Role.OUTSIDER:
-            self._reject_unbound("welcome")
-        elif self._components.joining.welcome_received(message, link):
-            self._lifecycle.join(message.ind, link, now)
-        elif link.foreign and link.own_knock_id == message.ind:
-            # The PING that revealed the other network came after the KNOCK.
-            self._context.links.write(link, Drop(message.ind, "of another network"), now)
-
-    def _hello_received(self, message: Hello, link: PeerLink, now: float) -> None:
-        context = self._context
-        if link.relays:
-            self._components.induction.hello_received(message, link, now)
-        elif self.role is Role.OUTSIDER:
-            self._components.joining.hello_received(message, link, now)
-        elif message.ind == context.id and link.own_knock_id == context.id and link.node is None:
-            if message.id in context.registry:
-                self._components.induction.bind(link, message.id, now)
-            elif context.registry.was_dropped(message.id):
-                context.links.write(link, Drop(message.id, "dropped before"), now)
-            else:
-                # The WELCOME of that node has not arrived yet.
-                link.peer_knock_id = message.id
-        else:
-            self._reject_unbound("hello")
-
-    # Other messages
-
-    def _keepalive_received(self, message: Keepalive, link: PeerLink, now: float) -> None:
-        """Handle a keepalive. The peer may consider the link bound and send everything else over another one."""
-        context = self._context
-        # Earlier, relayed HELLOs to this node could be mistaken for the answer.
-        if link.node is None and link.is_regular and context.member_since + context.timers.max_meet <= now:
-            self._components.induction.probe_link(link, now)
-
     def _malformed_received(self, message: Malformed, link: PeerLink, now: float) -> None:
         context = self._context
         context.counters["malformed"] += 1
@@ -485,28 +340,6 @@ class HydraNode:
             context.warn(f"hung up on {link.peer.address[0]}: {MAX_MALFORMED_LINES} lines made no sense")
             context.links.close(link, now, "malformed")
             self._lifecycle.link_closed(link, now)
-
-    def _reject_unbound(self, command: str, link: PeerLink | None = None, now: float = 0.0) -> None:
-        """Reject a message that only nodes may send, from a peer that is no node (rule S3)."""
-        self._context.counters[f"unbound_{command}"] += 1
-        if link is not None:
-            self._components.induction.probe_link(link, now)
-
-    _handlers: ClassVar[dict[type, Callable[..., None]]] = {
-        Ping: lambda self, *what: self._heartbeat.ping_received(*what),
-        Pong: lambda self, *what: self._heartbeat.pong_received(*what),
-        Drop: _drop_received,
-        Nominate: _nominate_received,
-        Pledge: _pledge_received,
-        Call: _call_received,
-        Elect: _elect_received,
-        Knock: _knock_received,
-        Meet: _meet_received,
-        Welcome: _welcome_received,
-        Hello: _hello_received,
-        Keepalive: _keepalive_received,
-        Malformed: _malformed_received,
-    }
 
     # Consequences
 
@@ -531,32 +364,8 @@ class HydraNode:
             self._components.induction.send_term(link, now)
             self._components.election.hasten(now)
         context.links.new_primaries.clear()
-        for name, send in self._components.send_queue.take_sendable(now):
-            self._seen_sends.add(send)
-            if context.leader == context.id:
-                why = self._components.irc_writer.enqueue(send, now)
-                if why is not None:
-                    self._components.send_queue.line_refused(name, why)
-            else:
-                context.flood_line(send, now)
+        self._line_relay.submit_waiting(now)
         until = self._components.leadership.lease_until
         if until is not None and self._lifecycle.resign_reason is None:
             for refused in self._components.irc_writer.send_due(now, until):
-                self._relay_outcome(refused, now)
-
-    def _relay_outcome(self, handed: SentLine, now: float) -> None:
-        """Relay the outcome of a line: the line itself, or the errors of the server."""
-        counts, name = self._context.counters, handed.line_id
-        lines = handed.errors
-        if lines:
-            counts["irc_refused"] += 1
-        else:
-            counts["said"] += 1
-            prefix = self._components.irc_writer.prefix
-            lines = [b":%s %s" % (prefix, handed.line) if prefix else handed.line]
-        first, *others = lines
-        self._components.recv_relay.originate(first if name is None else add_tag(name, first), now)
-        for line in others:
-            self._components.recv_relay.originate(line, now)
-        if name is not None:
-            self._components.send_queue.line_relayed(name, first)
+                self._line_relay.relay_outcome(refused, now)
