@@ -9,7 +9,7 @@ import pytest
 from suite.seeds import seeds
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.hydra.config import LinkTarget, NodeConfig
+from fyrehose_twisted.hydra.config import NodeConfig
 from fyrehose_twisted.hydra.events import Role
 from fyrehose_twisted.hydra.simulation import scenarios
 from fyrehose_twisted.hydra.simulation.invariants import find_disagreement
