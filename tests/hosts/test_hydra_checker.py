@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hosts.checkers.hydra import HEALED, RECOVERED, check
+from hosts.checkers.hydra import HEALED, RECOVERED, TIMERS, check
 from hosts.history import Entry
 
 
@@ -43,7 +43,7 @@ ONE = [status(at, client) for at, client in ((52, "a"), (53, "b"), (54, "c"))]
         [asked(1, "x"), seen(2, "x"), asked(3, "y"), seen(4, "y", OTHER)],
         [asked(1, "x"), seen(2, "x"), asked(3, "late"), asked(3, "y"), seen(4, "y", OTHER), seen(5, "late")],
         [CALM, *ONE],
-        [KILLED, *ONE[:2], status(50 + HEALED + 1, "c")],
+        [KILLED, *ONE[:2], status(50 + RECOVERED - 1, "c")],
         [status(1, "a", None), CALM, status(51, "b", None), *ONE],
     ],
 )
@@ -62,7 +62,6 @@ def test_valid_hydra_history_passes(history: list[Entry]) -> None:
             [asked(1, "x"), seen(2, "x"), asked(3, "y"), seen(4, "y", OTHER), asked(5, "z"), seen(6, "z")],
             "two voices: bot!b@10.9.0.3/1 said z",
         ),
-        ([CALM, *ONE[:2], status(50 + HEALED + 1, "c")], "not one network"),
         ([KILLED, *ONE[:2], status(50 + RECOVERED + 1, "c")], "not one network"),
         ([CALM, *ONE[:2], status(54, "c", 2)], "not one network"),
         ([CALM, *ONE[:2], status(54, "c", 1, 5)], "not one network"),
@@ -73,3 +72,16 @@ def test_valid_hydra_history_passes(history: list[Entry]) -> None:
 def test_violation_in_a_hydra_history_is_found(history: list[Entry], violation: str) -> None:
     (found,) = check(history)
     assert found.startswith(violation)
+
+
+def test_a_partition_of_nodes_has_a_shorter_bound() -> None:
+    history = [CALM, *ONE[:2], status(50 + HEALED + 1, "c")]
+    assert check(history) == []
+    (found,) = check(history, HEALED)
+    assert found.startswith("not one network 25 s")
+
+
+def test_the_bound_leaves_time_to_elect_a_leader_and_to_drop_and_induct_a_node() -> None:
+    nominated = TIMERS.max_ping + TIMERS.max_vote[1]
+    dropped = TIMERS.ping_interval + TIMERS.max_ping
+    assert nominated + dropped + TIMERS.max_meet < RECOVERED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -22,7 +23,7 @@ from hosts.history import Entry, History
 FLAP = 0.4
 """Seconds for which a flapping link is alternately down and up."""
 STOPPED = 2.0
-"""Seconds after space is free again within which a service that found its disk full has exited."""
+"""Seconds after there is room again for which the next fault waits for a service that found none to end."""
 
 
 @dataclass(slots=True)
@@ -64,6 +65,7 @@ class Round(ABC):
         self.over = threading.Event()
         self.result = Result(self.protocol, seed, directory)
         self._threads: list[threading.Thread] = []
+        self._restarting = threading.Lock()
 
     @abstractmethod
     def plan(self) -> list[Fault]:
@@ -195,24 +197,36 @@ class Round(ABC):
                 self.wait(fault.lasts)
                 self.service(fault.host).resume()
             case "kill":
-                self.service(fault.host).kill()
+                service = self.service(fault.host)
+                service.kill()
                 self.wait(fault.lasts)
-                self.restart(fault.host)
+                with self._restarting:
+                    if self.service(fault.host) is service:
+                        self.restart(fault.host)
             case "full-disk":
                 self.bridge.hosts[fault.host].fill_disk()
                 self.wait(fault.lasts)
                 self.bridge.hosts[fault.host].free_disk()
-                self._restart_if_stopped(fault.host)
+                service = self.service(fault.host)
+                self.work(self._supervise, fault.host, service)
+                with suppress(Deadline):  # It may not have written anything.
+                    self.until(lambda: self.service(fault.host) is not service, STOPPED, "a service is started again")
             case _:
                 raise ValueError(f"unknown fault {fault.kind}")
 
-    def _restart_if_stopped(self, host: str) -> None:
-        """Restart a service that exited with status 1 on a full disk, as its supervisor would."""
-        service = self.service(host)
-        with suppress(Deadline):  # It may have written nothing during the fault.
-            self.until(lambda: service.ended, STOPPED, "a service without room ends")
-        if service.ended:
-            status = service.process.returncode
+    def _supervise(self, host: str, service: Process) -> None:
+        """Restart a service that found no room when it has ended, with status 1 as documented.
+
+        A busy host may need longer than :data:`STOPPED` for that.
+        """
+        while not service.ended:
+            if self.over.is_set():
+                return
+            self.wait(0.05)
+        status = service.process.returncode
+        with self._restarting:
+            if self.over.is_set() or self.service(host) is not service or status == -signal.SIGKILL:
+                return
             self.history.add("harness", "stopped", host=host, status=status)
             if status != 1:
                 self.result.violations.append(f"{host} ended with status {status}, and not 1, on a full disk")

@@ -7,6 +7,7 @@ import re
 import shutil
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from threading import Lock
 
 from hosts.bridge import Deadline, Process
@@ -16,13 +17,17 @@ from hosts.faults import ON_IRC, Fault, draw
 from hosts.history import of_kind
 from hosts.rounds.base import Round
 
+from fyrehose_twisted.hydra.config import NodeConfig
+
 NODES = ("a", "b", "c")
+CONFIG = NodeConfig()
 BEGUN = 90.0
 """Seconds within which a new network is connected to IRC."""
-SAID = 30.0
-"""Seconds after healing within which a line of each node is said; the leader may still have to join IRC."""
-OUTCOME = 70.0
-"""Seconds within which each line has an outcome; a queued line expires after a minute."""
+SAID = CONFIG.irc_patience + checker.RECOVERED
+"""Seconds after healing within which each node has a line said. The leader's connection to IRC may have broken without
+a sign. It then resigns, and there is another election."""
+OUTCOME = CONFIG.max_wait + 2 * CONFIG.irc_patience
+"""Seconds within which each line has an outcome: it is given up in a queue, or IRC does not answer for it."""
 WAITING = 50
 """Largest number of lines in flight per client."""
 NGIRCD = """[Global]
@@ -47,6 +52,7 @@ class HydraRound(Round):
     check = staticmethod(checker.check)
     injects = frozenset(ON_IRC)
     kinds: tuple[str, ...] = (*ON_IRC, "deaf")
+    bound = checker.RECOVERED
 
     def plan(self) -> list[Fault]:
         plan = draw(self.random, NODES, kinds=self.kinds, seconds=6, shortest=1, longest=9)
@@ -111,8 +117,7 @@ class HydraRound(Round):
             latest = {entry["client"]: entry for entry in answers if entry["at"] > calm}
             return checker.is_one(list(latest.values()), len(NODES))
 
-        bound = checker.healed_by(list(self.history.entries)) - self.history.now
-        self.until(is_one, bound + 5, "one network again")
+        self.until(is_one, self.bound + 5, "one network again")
         self._said.clear()
         self.until(self._all_said, SAID, "each node has a line said again")
         self._ending = True
@@ -209,6 +214,8 @@ class HydraPartitionRound(HydraRound):
 
     protocol = "hydra-partitions"
     kinds = ("partition",)
+    bound = checker.HEALED
+    check = staticmethod(partial(checker.check, bound=bound))
 
     def plan(self) -> list[Fault]:
         return draw(self.random, NODES, kinds=self.kinds, seconds=1, shortest=2, longest=25)

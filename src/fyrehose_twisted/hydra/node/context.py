@@ -28,8 +28,11 @@ from fyrehose_twisted.hydra.wire.messages import (
     Recv,
     Send,
 )
+from fyrehose_twisted.lru_set import LruSet
 
 _VAL_SUFFIX = re.compile(r"/([0-9a-f]{4})\.([0-9]{1,2})$")
+_MAX_DROPPED_IDS = 16
+"""Number of former ids that a node remembers."""
 _FRAMING_BYTES = 32
 """Largest framing of a RECV or SEND around its line, in bytes."""
 
@@ -48,6 +51,7 @@ class NodeContext:
     :ivar newly_inducted: whether it was inducted and has not followed a leader yet.
     :ivar deferred_ping: token of a PING that it may answer only after its promise to another leader ends.
     :ivar was_member: whether it ever belonged to a network.
+    :ivar dropped_ids: former ids of the node that it dropped itself. It had no IRC connection under them by then.
     """
 
     def __init__(self, config: NodeConfig, rng: Random, now: float, durable: DurableState, *, remembers: bool) -> None:
@@ -72,6 +76,7 @@ class NodeContext:
         self.newly_inducted = False
         self.deferred_ping: str | None = None
         self.was_member = False
+        self.dropped_ids = LruSet(_MAX_DROPPED_IDS)
         self._roles = RoleMachine()
 
     # Role and quorum

@@ -136,6 +136,7 @@ class Lifecycle:
             # It has no IRC connection, so promises to it are obsolete; and no induction has to wait for it.
             context.flood(Drop(context.id, reason[:100]), now)
             context.release_promise(context.id)
+            context.dropped_ids.add(context.id)
         self.stop_leading(reason, now)
         self.resign_reason = None
         components.send_queue.leader_changed()

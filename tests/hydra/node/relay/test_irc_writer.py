@@ -15,7 +15,7 @@ from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.hydra.node.relay.irc_writer import MAX_FAILED_CONNECTS, MAX_UNANSWERED, IrcWriter
 from fyrehose_twisted.hydra.wire.line_splitting import IrcLimits
 from fyrehose_twisted.hydra.wire.lines import add_tag, server_error_text, untag
-from fyrehose_twisted.hydra.wire.messages import Drop, Recv, Send
+from fyrehose_twisted.hydra.wire.messages import GUARDIAN_TAG, Drop, Knock, Ping, Recv, Send
 
 UNTIL = 1e9
 
@@ -371,6 +371,28 @@ def test_lost_irc_connection_makes_the_leader_resign_and_send_its_drop(leader: L
         assert "reset by peer" in drop.reason
     assert host.node.role is Role.OUTSIDER
     assert host.node.lease_until is None
+
+
+def test_former_leader_repeats_its_drop_to_a_peer_that_still_follows_it(leader: Leader, net: Net) -> None:
+    host, me = leader.host, leader.host.id
+    host.irc_online = False
+    host.call("irc_closed", "reset by peer")
+    net.run(0.01)
+    end = net.link(host)
+    end.send(Ping(1, "v1", me))
+    assert end.take(Knock, Drop) == [Knock(me, GUARDIAN_TAG), Drop(me, "left before")]
+    end.send(Ping(2, "v2", 8))
+    assert end.take(Drop) == []
+
+
+def test_repeated_drop_of_the_leader_counts_over_a_new_link(cohort: Cohort, net: Net) -> None:
+    end = net.link(cohort.host)
+    assert [one.id for one in end.take(Ping)] == [Cohort.LEADER]
+    end.send(Knock(Cohort.LEADER, GUARDIAN_TAG), Drop(Cohort.LEADER, "left before"))
+    assert cohort.node.leader is None
+    assert cohort.host.durable is not None
+    assert cohort.host.durable.promised == 0
+    assert end.hung_up
 
 
 def test_resignation_is_announced_only_after_irc_is_closed(leader: Leader, net: Net) -> None:
