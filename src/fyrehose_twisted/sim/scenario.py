@@ -136,6 +136,18 @@ class Scenario:
             observe(host, what)
         return host.perform(command)
 
+    def repeat(self, mean_interval: float, action: Callable[[], object]) -> None:
+        """Call ``action`` at random times until :attr:`duration`, on average every ``mean_interval`` seconds."""
+        delay = self.rng.expovariate(1 / mean_interval)
+        if self.network.elapsed + delay > self.duration:
+            return
+
+        def act() -> None:
+            action()
+            self.repeat(mean_interval, action)
+
+        self.network.call_in(delay, act)
+
     # Running
 
     def run(self, trace: TextIO | None = None, *, replay: str | None = None) -> RunOutcome:

@@ -104,7 +104,7 @@ class TreeScenario(Scenario):
             self.add_invariant(invariant)
         self.arrange()
         for key in self.streams:
-            self._publish_later(key)
+            self.repeat(self.publish_interval, partial(self._publish, key))
 
     def delivered_once(self) -> DeliveredOnce:
         """Return the invariant :class:`DeliveredOnce`."""
@@ -119,35 +119,17 @@ class TreeScenario(Scenario):
             host for host in self.participants.hosts if host.running and key in self.participants.wanted_keys[host.name]
         ]
 
-    def _publish_later(self, key: bytes) -> None:
-        delay = self.rng.expovariate(1 / self.publish_interval)
-        if self.network.elapsed + delay > self.duration:
-            return
+    def _publish(self, key: bytes) -> None:
+        hosts = self.subscribers(key)
+        if hosts:
+            host = self.rng.choice(hosts)
+            for _ in range(self.rng.choice((1, 1, 1, 5))):
+                self.operate(host, "publish", lambda node, now: self.participants.publish(node, now, host, key))
 
-        def publish() -> None:
-            hosts = self.subscribers(key)
-            if hosts:
-                host = self.rng.choice(hosts)
-                for _ in range(self.rng.choice((1, 1, 1, 5))):
-                    self.operate(host, "publish", lambda node, now: self.participants.publish(node, now, host, key))
-            self._publish_later(key)
-
-        self.network.call_in(delay, publish)
-
-    def toggle_subscriptions(self, every: float) -> None:
-        """Let applications subscribe and unsubscribe at random."""
-        delay = self.rng.expovariate(1 / every)
-        if self.network.elapsed + delay > self.duration:
-            return
-
-        def change() -> None:
-            host, key = self.rng.choice(self.participants.hosts), self.rng.choice(self.streams)
-            self.operate(
-                host, "change mind", lambda node, now: self.participants.toggle_subscription(node, now, host, key)
-            )
-            self.toggle_subscriptions(every)
-
-        self.network.call_in(delay, change)
+    def toggle_subscription(self) -> None:
+        """Let a random application subscribe to a stream, or unsubscribe."""
+        host, key = self.rng.choice(self.participants.hosts), self.rng.choice(self.streams)
+        self.operate(host, "change mind", lambda node, now: self.participants.toggle_subscription(node, now, host, key))
 
     def settled(self) -> bool:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
@@ -243,7 +225,7 @@ class Crowd(TreeScenario):
 
     def arrange(self) -> None:
         """See :class:`TreeScenario`."""
-        self.toggle_subscriptions(3.0)
+        self.repeat(3.0, self.toggle_subscription)
 
 
 class Storm(TreeScenario):
@@ -254,7 +236,7 @@ class Storm(TreeScenario):
 
     def arrange(self) -> None:
         """See :class:`TreeScenario`."""
-        self.toggle_subscriptions(30.0)
+        self.repeat(30.0, self.toggle_subscription)
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
@@ -327,20 +309,12 @@ class LocationSwaps(TreeScenario):
 
     def arrange(self) -> None:
         """See :class:`TreeScenario`."""
-        self._swap_later()
+        self.repeat(5.0, self._swap)
 
-    def _swap_later(self) -> None:
-        delay = self.rng.expovariate(1 / 5.0)
-        if self.network.elapsed + delay > self.duration:
-            return
-
-        def swap() -> None:
-            first, second = self.rng.sample(self.participants.hosts, 2)
-            if first.running and second.running:
-                self.participants.swap(first, second)
-            self._swap_later()
-
-        self.network.call_in(delay, swap)
+    def _swap(self) -> None:
+        first, second = self.rng.sample(self.participants.hosts, 2)
+        if first.running and second.running:
+            self.participants.swap(first, second)
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""

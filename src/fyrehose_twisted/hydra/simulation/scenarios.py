@@ -115,9 +115,9 @@ class NetworkScenario(Scenario):
                 guardian = self.participants.add_guardian(host, (f"10.0.1.{number + 1}", PORT), targets, self.scale)
                 guardian.start_delay = host.start_delay
         self.arrange()
-        self._schedule_talk()
+        self.repeat(1.0, self._talk)
         for host in self.participants.hosts:
-            self._schedule_say(host)
+            self.repeat(6.0, partial(self._say, host))
 
     def _add_node(self, number: int, size: int, *, states: bool) -> None:
         rng = self.rng
@@ -148,29 +148,13 @@ class NetworkScenario(Scenario):
     def arrange(self) -> None:
         """Schedule the events of the scenario."""
 
-    def _schedule_talk(self) -> None:
-        delay = self.rng.expovariate(1.0)
-        if self.network.elapsed + delay > self.duration:
-            return
+    def _talk(self) -> None:
+        self.operations += 1
+        self.participants.talk()
 
-        def talk() -> None:
-            self.operations += 1
-            self.participants.talk()
-            self._schedule_talk()
-
-        self.network.call_in(delay, talk)
-
-    def _schedule_say(self, host: Host) -> None:
-        delay = self.rng.expovariate(1 / 6.0)
-        if self.network.elapsed + delay > self.duration:
-            return
-
-        def say() -> None:
-            retry = self.rng.random() < 0.3
-            self.operate(host, "say", lambda node, now: self.participants.say(host, node, now, retry=retry))
-            self._schedule_say(host)
-
-        self.network.call_in(delay, say)
+    def _say(self, host: Host) -> None:
+        retry = self.rng.random() < 0.3
+        self.operate(host, "say", lambda node, now: self.participants.say(host, node, now, retry=retry))
 
     def settled(self) -> bool:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""

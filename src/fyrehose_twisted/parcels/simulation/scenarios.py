@@ -26,7 +26,6 @@ from fyrehose_twisted.parcels.wire.messages import MAX_NAME, Mode, node_id
 from fyrehose_twisted.sim import fault_generators
 from fyrehose_twisted.sim.crash_mode import CrashMode
 from fyrehose_twisted.sim.faults.faults import CrashFault, Fault
-from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.scenario import Scenario
@@ -88,7 +87,7 @@ class ClusterScenario(Scenario):
             self.add_invariant(invariant)
         self.arrange()
         for host in self.participants.hosts:
-            self._publish_later(host)
+            self.repeat(self.publish_interval, partial(self._publish, host))
 
     def add_node(self, name: str, address: Address, neighbours: list[Address], *, journal: bool) -> None:
         """Add a node; the first founds the cluster."""
@@ -113,20 +112,12 @@ class ClusterScenario(Scenario):
     def arrange(self) -> None:
         """Add further participants and events of the scenario."""
 
-    def _publish_later(self, host: Any) -> None:
-        delay = self.rng.expovariate(1 / self.publish_interval)
-        if self.network.elapsed + delay > self.duration:
-            return
-
-        def publish() -> None:
-            if self.rng.random() < 0.2:
-                self.operate(host, "publish keyed", self.participants.publish_keyed)
-            else:
-                many = self.rng.choice((1, 1, 1, 2, 5, 40))
-                self.operate(host, f"publish {many}", lambda node, now: self.participants.publish(node, now, many))
-            self._publish_later(host)
-
-        self.network.call_in(delay, publish)
+    def _publish(self, host: Any) -> None:
+        if self.rng.random() < 0.2:
+            self.operate(host, "publish keyed", self.participants.publish_keyed)
+        else:
+            many = self.rng.choice((1, 1, 1, 2, 5, 40))
+            self.operate(host, f"publish {many}", lambda node, now: self.participants.publish(node, now, many))
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
@@ -212,18 +203,8 @@ class KeyReuse(Storm):
     def arrange(self) -> None:
         """See :class:`ClusterScenario`."""
         for host in self.participants.hosts:
-            self._conflict_later(host)
-
-    def _conflict_later(self, host: Host) -> None:
-        delay = self.rng.expovariate(1 / self.publish_interval)
-        if self.network.elapsed + delay > self.duration:
-            return
-
-        def publish() -> None:
-            self.operate(host, "publish clashing", self.participants.publish_conflicting)
-            self._conflict_later(host)
-
-        self.network.call_in(delay, publish)
+            publish = partial(self.operate, host, "publish clashing", self.participants.publish_conflicting)
+            self.repeat(self.publish_interval, publish)
 
     def statistics(self) -> Counter[str]:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
