@@ -32,9 +32,16 @@ def parse_positive(text: str) -> float:
     return value
 
 
+def parse_whole_number(text: str) -> int:
+    """Parse a non-negative integer. :raises argparse.ArgumentTypeError: if ``text`` is invalid."""
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
 def parse_count(text: str) -> int:
-    """Parse a positive integer. :raises argparse.ArgumentTypeError: if ``text`` is invalid."""
-    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+    """Parse a positive integer below 2**62. :raises argparse.ArgumentTypeError: if ``text`` is invalid."""
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**62):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 

@@ -16,7 +16,7 @@ from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.invariants import Invariant, InvariantViolated
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
-from fyrehose_twisted.sim.schedule import FaultSchedule
+from fyrehose_twisted.sim.schedule import FaultKinds, FaultSchedule
 from fyrehose_twisted.sim.trace import TraceWriter
 from fyrehose_twisted.sim.wallclock import CLOCK_GRAIN
 
@@ -52,8 +52,8 @@ class Scenario:
     """Base class of scenarios.
 
     A subclass defines :attr:`name` and a docstring whose first line describes the scenario. It creates hosts, workload
-    and invariants in :meth:`build`, and draws faults in :meth:`draw_faults`. All randomness comes from the seed; use
-    :attr:`rng` for the workload.
+    and invariants in :meth:`build`, and returns the kinds of its faults from :meth:`fault_kinds`. All randomness comes
+    from the seed; use :attr:`rng` for the workload.
 
     :param seed: seed of the run.
     :param faults: fault schedule; drawn from the seed by default.
@@ -63,6 +63,7 @@ class Scenario:
     :cvar duration: seconds of virtual time in which the workload runs and faults begin.
     :cvar settle_timeout: maximum seconds to wait for :meth:`settled` after that.
     :cvar sample_interval: seconds between samples of the invariants.
+    :cvar fault_counts: minimum number of faults, and a number that is above the maximum.
     """
 
     name: ClassVar[str]
@@ -70,6 +71,7 @@ class Scenario:
     duration: ClassVar[float] = 600.0
     settle_timeout: ClassVar[float] = 300.0
     sample_interval: ClassVar[float] = 1.0
+    fault_counts: ClassVar[tuple[int, int]] = (0, 1)
 
     def __init__(self, seed: int, *, faults: FaultSchedule | None = None, split_seed: int = 0) -> None:
         self.seed = seed
@@ -91,9 +93,20 @@ class Scenario:
         """Create hosts, workload and invariants."""
         raise NotImplementedError(f"{type(self).__name__} does not override build()")
 
+    def fault_hosts(self) -> list[Host]:
+        """Return the hosts that :meth:`fault_kinds` may affect; all by default."""
+        return list(self.network.hosts.values())
+
+    def fault_kinds(self, names: list[str]) -> FaultKinds:
+        """Return the kinds of faults of the hosts with these names; none by default."""
+        return ()
+
     def draw_faults(self, rng: Random) -> FaultSchedule:
-        """Return the faults of the run; none by default."""
-        return FaultSchedule()
+        """Return the faults of the run: by default :attr:`fault_counts` of :meth:`fault_kinds`."""
+        kinds = self.fault_kinds([host.name for host in self.fault_hosts()])
+        if not kinds:
+            return FaultSchedule()
+        return FaultSchedule.draw(rng, rng.randrange(*self.fault_counts), until=self.duration, kinds=kinds)
 
     def finish(self) -> None:
         """Finish the workload. Called once, after the last fault."""
@@ -135,6 +148,18 @@ class Scenario:
         for observe in self.network.observers.operation_performed:
             observe(host, what)
         return host.perform(command)
+
+    def repeat(self, mean_interval: float, action: Callable[[], object]) -> None:
+        """Call ``action`` at random times until :attr:`duration`, on average every ``mean_interval`` seconds."""
+        delay = self.rng.expovariate(1 / mean_interval)
+        if self.network.elapsed + delay > self.duration:
+            return
+
+        def act() -> None:
+            action()
+            self.repeat(mean_interval, action)
+
+        self.network.call_in(delay, act)
 
     # Running
 

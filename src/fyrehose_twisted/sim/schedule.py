@@ -18,6 +18,10 @@ MIN_SHRUNK_DURATION = 0.05
 """Minimum fault duration after shrinking, in seconds."""
 
 
+FaultKinds = Sequence[tuple[float, Callable[[Random, float], Fault]]]
+"""Kinds of faults: pairs of a weight and a function that draws one fault for a given start time."""
+
+
 class FaultSchedule:
     """Faults of a run in order of time. The text format has one fault per line; ``#`` starts a comment."""
 
@@ -25,13 +29,8 @@ class FaultSchedule:
         self.faults = tuple(sorted(faults, key=lambda fault: fault.at))
 
     @classmethod
-    def draw(
-        cls, rng: Random, count: int, *, until: float, kinds: Sequence[tuple[float, Callable[[Random, float], Fault]]]
-    ) -> FaultSchedule:
-        """Draw ``count`` faults that begin in the first ``until`` seconds.
-
-        :param kinds: pairs of a weight and a function that draws one fault for a given start time.
-        """
+    def draw(cls, rng: Random, count: int, *, until: float, kinds: FaultKinds) -> FaultSchedule:
+        """Draw ``count`` faults that begin in the first ``until`` seconds."""
         weights = [weight for weight, _ in kinds]
         makers = rng.choices([make for _, make in kinds], weights, k=count)
         return cls([make(rng, round(rng.uniform(0.0, until), 3)) for make in makers])

@@ -13,6 +13,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.process.arguments import parse_count
 from fyrehose_twisted.spark.session import add_journal_options, locations_from_options, spark_session, split_name
 
 # pyspark is imported when a query runs, because `fyrehose-pipeline --help` imports this module too.
@@ -71,7 +72,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         "--format", choices=("table", "json", "csv"), default="table", help="output format of rows [%(default)s]"
     )
     parser.add_argument(
-        "--rows", type=_parse_count, default=DEFAULT_ROWS, metavar="N", help="print at most N rows [%(default)s]"
+        "--rows", type=parse_count, default=DEFAULT_ROWS, metavar="N", help="print at most N rows [%(default)s]"
     )
     parser.set_defaults(run=run)
     return parser
@@ -259,9 +260,3 @@ def _parse_table(text: str) -> Table:
     if not (equals and name.isidentifier() and path):
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=PATH, with a NAME of letters and digits")
     return Table(name, path)
-
-
-def _parse_count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)

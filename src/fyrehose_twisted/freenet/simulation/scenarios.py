@@ -34,7 +34,7 @@ from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.scenario import Scenario
-from fyrehose_twisted.sim.schedule import FaultSchedule
+from fyrehose_twisted.sim.schedule import FaultKinds
 
 PORT = 6_180
 
@@ -104,11 +104,15 @@ class TreeScenario(Scenario):
             self.add_invariant(invariant)
         self.arrange()
         for key in self.streams:
-            self._publish_later(key)
+            self.repeat(self.publish_interval, partial(self._publish, key))
 
     def delivered_once(self) -> DeliveredOnce:
         """Return the invariant :class:`DeliveredOnce`."""
         return DeliveredOnce(self.participants, self.streams)
+
+    def fault_hosts(self) -> list[Host]:
+        """See :meth:`~fyrehose_twisted.sim.scenario.Scenario.fault_hosts`."""
+        return self.participants.hosts
 
     def arrange(self) -> None:
         """Add the parts of a scenario; does nothing by default."""
@@ -119,35 +123,17 @@ class TreeScenario(Scenario):
             host for host in self.participants.hosts if host.running and key in self.participants.wanted_keys[host.name]
         ]
 
-    def _publish_later(self, key: bytes) -> None:
-        delay = self.rng.expovariate(1 / self.publish_interval)
-        if self.network.elapsed + delay > self.duration:
-            return
+    def _publish(self, key: bytes) -> None:
+        hosts = self.subscribers(key)
+        if hosts:
+            host = self.rng.choice(hosts)
+            for _ in range(self.rng.choice((1, 1, 1, 5))):
+                self.operate(host, "publish", lambda node, now: self.participants.publish(node, now, host, key))
 
-        def publish() -> None:
-            hosts = self.subscribers(key)
-            if hosts:
-                host = self.rng.choice(hosts)
-                for _ in range(self.rng.choice((1, 1, 1, 5))):
-                    self.operate(host, "publish", lambda node, now: self.participants.publish(node, now, host, key))
-            self._publish_later(key)
-
-        self.network.call_in(delay, publish)
-
-    def toggle_subscriptions(self, every: float) -> None:
-        """Let applications subscribe and unsubscribe at random."""
-        delay = self.rng.expovariate(1 / every)
-        if self.network.elapsed + delay > self.duration:
-            return
-
-        def change() -> None:
-            host, key = self.rng.choice(self.participants.hosts), self.rng.choice(self.streams)
-            self.operate(
-                host, "change mind", lambda node, now: self.participants.toggle_subscription(node, now, host, key)
-            )
-            self.toggle_subscriptions(every)
-
-        self.network.call_in(delay, change)
+    def toggle_subscription(self) -> None:
+        """Let a random application subscribe to a stream, or unsubscribe."""
+        host, key = self.rng.choice(self.participants.hosts), self.rng.choice(self.streams)
+        self.operate(host, "change mind", lambda node, now: self.participants.toggle_subscription(node, now, host, key))
 
     def settled(self) -> bool:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
@@ -243,7 +229,7 @@ class Crowd(TreeScenario):
 
     def arrange(self) -> None:
         """See :class:`TreeScenario`."""
-        self.toggle_subscriptions(3.0)
+        self.repeat(3.0, self.toggle_subscription)
 
 
 class Storm(TreeScenario):
@@ -251,34 +237,25 @@ class Storm(TreeScenario):
 
     name = "freenet.storm"
     duration = 600.0
+    fault_counts = (10, 80)
 
     def arrange(self) -> None:
         """See :class:`TreeScenario`."""
-        self.toggle_subscriptions(30.0)
+        self.repeat(30.0, self.toggle_subscription)
 
-    def draw_faults(self, rng: Random) -> FaultSchedule:
-        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.participants.hosts]
-        return FaultSchedule.draw(
-            rng,
-            rng.randrange(10, 80),
-            until=self.duration,
-            kinds=[
-                (
-                    4.0,
-                    fault_generators.crashes(
-                        names, kinds=(CrashMode.KILLED, CrashMode.POWER), max_duration=30.0, after_persist=0.2
-                    ),
-                ),
-                (2.0, fault_generators.pauses(names, max_duration=60.0)),
-                (3.0, fault_generators.cuts(names, max_duration=90.0)),
-                (1.0, fault_generators.bad_links(names)),
-                (3.0, fault_generators.resets(names)),
-                (1.0, fault_generators.half_opens(names)),
-                (0.5, fault_generators.refusals(names)),
-                (0.5, fault_generators.slow_readers(names)),
-            ],
-        )
+    def fault_kinds(self, names: list[str]) -> FaultKinds:
+        """See :meth:`~fyrehose_twisted.sim.scenario.Scenario.fault_kinds`."""
+        modes = CrashMode.KILLED, CrashMode.POWER
+        return [
+            (4.0, fault_generators.crashes(names, kinds=modes, max_duration=30.0, after_persist=0.2)),
+            (2.0, fault_generators.pauses(names, max_duration=60.0)),
+            (3.0, fault_generators.cuts(names, max_duration=90.0)),
+            (1.0, fault_generators.bad_links(names)),
+            (3.0, fault_generators.resets(names)),
+            (1.0, fault_generators.half_opens(names)),
+            (0.5, fault_generators.refusals(names)),
+            (0.5, fault_generators.slow_readers(names)),
+        ]
 
 
 class NodeChurn(TreeScenario):
@@ -289,16 +266,15 @@ class NodeChurn(TreeScenario):
     sizes = (6, 9, 14, 20)
     duration = 240.0
     subscribe_probability = 0.7
+    fault_counts = (40, 160)
 
-    def draw_faults(self, rng: Random) -> FaultSchedule:
-        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.participants.hosts]
-        kinds = [
+    def fault_kinds(self, names: list[str]) -> FaultKinds:
+        """See :meth:`~fyrehose_twisted.sim.scenario.Scenario.fault_kinds`."""
+        return [
             (3.0, fault_generators.crashes(names, kinds=(CrashMode.KILLED,), max_duration=3.0)),
             (1.0, fault_generators.crashes(names, kinds=(CrashMode.KILLED,), max_duration=40.0)),
             (2.0, fault_generators.resets(names)),
         ]
-        return FaultSchedule.draw(rng, rng.randrange(40, 160), until=self.duration, kinds=kinds)
 
 
 class Partitions(TreeScenario):
@@ -307,16 +283,11 @@ class Partitions(TreeScenario):
     name = "freenet.partitions"
     aliases = ("freenet.islands",)
     duration = 400.0
+    fault_counts = (2, 8)
 
-    def draw_faults(self, rng: Random) -> FaultSchedule:
-        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.participants.hosts]
-        return FaultSchedule.draw(
-            rng,
-            rng.randrange(2, 8),
-            until=self.duration,
-            kinds=[(1.0, fault_generators.cuts(names, max_duration=200.0))],
-        )
+    def fault_kinds(self, names: list[str]) -> FaultKinds:
+        """See :meth:`~fyrehose_twisted.sim.scenario.Scenario.fault_kinds`."""
+        return [(1.0, fault_generators.cuts(names, max_duration=200.0))]
 
 
 class LocationSwaps(TreeScenario):
@@ -324,32 +295,23 @@ class LocationSwaps(TreeScenario):
 
     name = "freenet.location-swaps"
     aliases = ("freenet.swaps",)
+    fault_counts = (0, 15)
 
     def arrange(self) -> None:
         """See :class:`TreeScenario`."""
-        self._swap_later()
+        self.repeat(5.0, self._swap)
 
-    def _swap_later(self) -> None:
-        delay = self.rng.expovariate(1 / 5.0)
-        if self.network.elapsed + delay > self.duration:
-            return
+    def _swap(self) -> None:
+        first, second = self.rng.sample(self.participants.hosts, 2)
+        if first.running and second.running:
+            self.participants.swap(first, second)
 
-        def swap() -> None:
-            first, second = self.rng.sample(self.participants.hosts, 2)
-            if first.running and second.running:
-                self.participants.swap(first, second)
-            self._swap_later()
-
-        self.network.call_in(delay, swap)
-
-    def draw_faults(self, rng: Random) -> FaultSchedule:
-        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.participants.hosts]
-        kinds = [
+    def fault_kinds(self, names: list[str]) -> FaultKinds:
+        """See :meth:`~fyrehose_twisted.sim.scenario.Scenario.fault_kinds`."""
+        return [
             (1.0, fault_generators.crashes(names, kinds=(CrashMode.KILLED,), max_duration=10.0)),
             (1.0, fault_generators.resets(names)),
         ]
-        return FaultSchedule.draw(rng, rng.randrange(0, 15), until=self.duration, kinds=kinds)
 
 
 class Adversaries(TreeScenario):
@@ -360,6 +322,7 @@ class Adversaries(TreeScenario):
     sizes = (4, 6, 9, 14)
     encoding_probability = 0.3
     search_limit = 700.0
+    fault_counts = (0, 8)
 
     def delivered_once(self) -> DeliveredOnce:
         """See :class:`TreeScenario`."""
@@ -375,14 +338,12 @@ class Adversaries(TreeScenario):
             host.start_delay = self.rng.uniform(0.0, 60.0)
             self.network.call_in(self.duration, partial(host.stop, CrashMode.KILLED))
 
-    def draw_faults(self, rng: Random) -> FaultSchedule:
-        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.participants.hosts]
-        kinds = [
+    def fault_kinds(self, names: list[str]) -> FaultKinds:
+        """See :meth:`~fyrehose_twisted.sim.scenario.Scenario.fault_kinds`."""
+        return [
             (1.0, fault_generators.crashes(names, kinds=(CrashMode.KILLED,), max_duration=10.0)),
             (1.0, fault_generators.resets(names)),
         ]
-        return FaultSchedule.draw(rng, rng.randrange(0, 8), until=self.duration, kinds=kinds)
 
 
 class SilentCallers(TreeScenario):

@@ -41,7 +41,7 @@ from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.scenario import Scenario
-from fyrehose_twisted.sim.schedule import FaultSchedule
+from fyrehose_twisted.sim.schedule import FaultKinds, FaultSchedule
 
 MAX_CLOCK_DRIFT = 0.3
 """Largest clock drift."""
@@ -115,9 +115,9 @@ class NetworkScenario(Scenario):
                 guardian = self.participants.add_guardian(host, (f"10.0.1.{number + 1}", PORT), targets, self.scale)
                 guardian.start_delay = host.start_delay
         self.arrange()
-        self._schedule_talk()
+        self.repeat(1.0, self._talk)
         for host in self.participants.hosts:
-            self._schedule_say(host)
+            self.repeat(6.0, partial(self._say, host))
 
     def _add_node(self, number: int, size: int, *, states: bool) -> None:
         rng = self.rng
@@ -145,32 +145,20 @@ class NetworkScenario(Scenario):
         """Return the links that a node keeps open."""
         return [LinkTarget(self.addresses[other]) for one, other in self.edges if one == number]
 
+    def fault_hosts(self) -> list[Host]:
+        """See :meth:`~fyrehose_twisted.sim.scenario.Scenario.fault_hosts`."""
+        return self.participants.hosts
+
     def arrange(self) -> None:
         """Schedule the events of the scenario."""
 
-    def _schedule_talk(self) -> None:
-        delay = self.rng.expovariate(1.0)
-        if self.network.elapsed + delay > self.duration:
-            return
+    def _talk(self) -> None:
+        self.operations += 1
+        self.participants.talk()
 
-        def talk() -> None:
-            self.operations += 1
-            self.participants.talk()
-            self._schedule_talk()
-
-        self.network.call_in(delay, talk)
-
-    def _schedule_say(self, host: Host) -> None:
-        delay = self.rng.expovariate(1 / 6.0)
-        if self.network.elapsed + delay > self.duration:
-            return
-
-        def say() -> None:
-            retry = self.rng.random() < 0.3
-            self.operate(host, "say", lambda node, now: self.participants.say(host, node, now, retry=retry))
-            self._schedule_say(host)
-
-        self.network.call_in(delay, say)
+    def _say(self, host: Host) -> None:
+        retry = self.rng.random() < 0.3
+        self.operate(host, "say", lambda node, now: self.participants.say(host, node, now, retry=retry))
 
     def settled(self) -> bool:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
@@ -231,31 +219,22 @@ class Storm(NetworkScenario):
 
     name = "hydra.storm"
     duration = 600.0
+    fault_counts = (10, 60)
 
-    def draw_faults(self, rng: Random) -> FaultSchedule:
-        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.participants.hosts]
-        return FaultSchedule.draw(
-            rng,
-            rng.randrange(10, 60),
-            until=self.duration,
-            kinds=[
-                (
-                    2.0,
-                    fault_generators.crashes(
-                        names, kinds=(CrashMode.KILLED, CrashMode.POWER), max_duration=20.0, after_persist=0.2
-                    ),
-                ),
-                (2.0, fault_generators.pauses(names, max_duration=25.0)),
-                (4.0, fault_generators.cuts(names, max_duration=60.0)),
-                (1.0, fault_generators.bad_links(names)),
-                (1.0, fault_generators.resets(names)),
-                (1.0, fault_generators.half_opens(names)),
-                (0.5, fault_generators.refusals(names)),
-                (0.5, fault_generators.slow_readers(names)),
-                (1.0, fault_generators.clock_faults(names, max_offset=0.0, max_drift=MAX_CLOCK_DRIFT)),
-            ],
-        )
+    def fault_kinds(self, names: list[str]) -> FaultKinds:
+        """See :meth:`~fyrehose_twisted.sim.scenario.Scenario.fault_kinds`."""
+        modes = CrashMode.KILLED, CrashMode.POWER
+        return [
+            (2.0, fault_generators.crashes(names, kinds=modes, max_duration=20.0, after_persist=0.2)),
+            (2.0, fault_generators.pauses(names, max_duration=25.0)),
+            (4.0, fault_generators.cuts(names, max_duration=60.0)),
+            (1.0, fault_generators.bad_links(names)),
+            (1.0, fault_generators.resets(names)),
+            (1.0, fault_generators.half_opens(names)),
+            (0.5, fault_generators.refusals(names)),
+            (0.5, fault_generators.slow_readers(names)),
+            (1.0, fault_generators.clock_faults(names, max_offset=0.0, max_drift=MAX_CLOCK_DRIFT)),
+        ]
 
     def arrange(self) -> None:
         """See :class:`NetworkScenario`."""
@@ -284,6 +263,7 @@ class RepeatedPartitions(NetworkScenario):
     aliases = ("hydra.islands",)
     sizes = (3, 5, 7)
     drift = MAX_CLOCK_DRIFT
+    fault_counts = (4, 16)
 
     def arrange(self) -> None:
         """See :class:`NetworkScenario`."""
@@ -293,14 +273,12 @@ class RepeatedPartitions(NetworkScenario):
                 RecoversAfterPartition(self.participants, lambda: max(self.faults.ends_at, 40.0), self.drift)
             )
 
-    def draw_faults(self, rng: Random) -> FaultSchedule:
-        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.participants.hosts]
-        kinds = [
+    def fault_kinds(self, names: list[str]) -> FaultKinds:
+        """See :meth:`~fyrehose_twisted.sim.scenario.Scenario.fault_kinds`."""
+        return [
             (4.0, fault_generators.cuts(names, max_duration=50.0)),
             (1.0, fault_generators.pauses(names, max_duration=30.0)),
         ]
-        return FaultSchedule.draw(rng, rng.randrange(4, 16), until=self.duration, kinds=kinds)
 
 
 class Partitions(NetworkScenario):
@@ -416,6 +394,7 @@ class Carriers(NetworkScenario):
     aliases = ("hydra.carriers",)
     sizes = (3, 4, 5)
     multi_transport = True
+    fault_counts = (0, 8)
 
     def link_targets(self, number: int) -> list[LinkTarget]:
         """See :class:`NetworkScenario`."""
@@ -443,16 +422,14 @@ class Carriers(NetworkScenario):
                 elif kind == "fifo":
                     self.network.override_links(sources, to, delay=0.00005, jitter=0.0)
 
-    def draw_faults(self, rng: Random) -> FaultSchedule:
-        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.participants.hosts]
-        kinds = [
+    def fault_kinds(self, names: list[str]) -> FaultKinds:
+        """See :meth:`~fyrehose_twisted.sim.scenario.Scenario.fault_kinds`."""
+        return [
             (1.0, fault_generators.crashes(names, max_duration=20.0)),
             (1.0, fault_generators.pauses(names, max_duration=20.0)),
             (1.0, fault_generators.cuts(names, max_duration=30.0)),
             (1.0, fault_generators.resets(names)),
         ]
-        return FaultSchedule.draw(rng, rng.randrange(0, 8), until=self.duration, kinds=kinds)
 
 
 class LegacyNodes(NetworkScenario):
@@ -461,6 +438,7 @@ class LegacyNodes(NetworkScenario):
     name = "hydra.legacy-peers"
     aliases = ("hydra.guests",)
     sizes = (3, 5)
+    fault_counts = (0, 6)
 
     def arrange(self) -> None:
         """See :class:`NetworkScenario`."""
@@ -471,14 +449,12 @@ class LegacyNodes(NetworkScenario):
                 f"reference-{number + 1}", address, targets
             ).start_delay = self.rng.uniform(0.0, 60.0)
 
-    def draw_faults(self, rng: Random) -> FaultSchedule:
-        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.participants.hosts]
-        kinds = [
+    def fault_kinds(self, names: list[str]) -> FaultKinds:
+        """See :meth:`~fyrehose_twisted.sim.scenario.Scenario.fault_kinds`."""
+        return [
             (1.0, fault_generators.crashes(names, max_duration=20.0)),
             (1.0, fault_generators.cuts(names, max_duration=30.0)),
         ]
-        return FaultSchedule.draw(rng, rng.randrange(0, 6), until=self.duration, kinds=kinds)
 
 
 class UnsafeQuorum(RepeatedPartitions):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
+from fyrehose_twisted.process.arguments import parse_count, parse_whole_number
 from fyrehose_twisted.sim.runs.cli import print_error
 
 # Modules that read journals are imported on demand, as `fyrehose --help` imports this module too.
@@ -49,13 +50,13 @@ def add_parser(
     shown = command("ls", _ls, "List the number ranges that journals hold.")
     shown.add_argument("--json", action="store_true", help="print JSON lines")
     cat = command("cat", _cat, "Print records in order, up to the first missing one.")
-    cat.add_argument("--epoch", type=_parse_integer, metavar="N", help="print only this epoch [all]")
+    cat.add_argument("--epoch", type=parse_whole_number, metavar="N", help="print only this epoch [all]")
     start = "first record: a sequence number, or a time such as 2026-01-31T12:00:00Z or @SECONDS since 1970"
     cat.add_argument("--from", dest="start", type=_parse_position, metavar="WHERE", help=start)
     cat.add_argument(
         "--to", dest="end", type=_parse_position, metavar="WHERE", help="last record to print, in the same form"
     )
-    cat.add_argument("--count", type=_parse_count, metavar="N", help="stop after N records")
+    cat.add_argument("--count", type=parse_count, metavar="N", help="stop after N records")
     cat.add_argument("--format", choices=("lines", "json"), default="lines", help="output format [%(default)s]")
     cat.add_argument("--raw", action="store_true", help="print payloads as received, with framing and repeats")
     cat.add_argument("--repeats", action="store_true", help="also print repeats of messages")
@@ -74,7 +75,9 @@ def add_parser(
     repair.add_argument(
         "--declare-lost", action="store_true", help="then declare missing records lost, so that readers pass them"
     )
-    repair.add_argument("--wrap", type=_parse_integer, metavar="N", help="numbers wrap at N; only if no header has it")
+    repair.add_argument(
+        "--wrap", type=parse_whole_number, metavar="N", help="numbers wrap at N; only if no header has it"
+    )
     repair.add_argument("--dry-run", action="store_true", help="change nothing; report what would be done")
     seal = command("seal", _seal, "Seal the active segment and compact all segments.")
     seal.add_argument("--parquet", type=Path, metavar="DIR", help="also write Parquet files below this directory")
@@ -322,15 +325,3 @@ def _parse_position(text: str) -> StreamPosition:
 def _parse_time(text: str) -> float:
     """Return seconds since 1970. A time without a zone is local time."""
     return datetime.fromisoformat(text).timestamp()
-
-
-def _parse_integer(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(text)
-
-
-def _parse_count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)

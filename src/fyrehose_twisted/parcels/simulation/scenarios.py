@@ -30,7 +30,7 @@ from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.scenario import Scenario
-from fyrehose_twisted.sim.schedule import FaultSchedule
+from fyrehose_twisted.sim.schedule import FaultKinds, FaultSchedule
 
 PORT = 7_878
 NAMES = ("Ivan", "Boris", "Vera", "Olga", "Petr")
@@ -88,7 +88,7 @@ class ClusterScenario(Scenario):
             self.add_invariant(invariant)
         self.arrange()
         for host in self.participants.hosts:
-            self._publish_later(host)
+            self.repeat(self.publish_interval, partial(self._publish, host))
 
     def add_node(self, name: str, address: Address, neighbours: list[Address], *, journal: bool) -> None:
         """Add a node; the first founds the cluster."""
@@ -110,27 +110,19 @@ class ClusterScenario(Scenario):
         """Return the window size of the nodes in bytes."""
         return self.rng.choice((200_000, 64 * 2**20))
 
+    def fault_hosts(self) -> list[Host]:
+        """See :meth:`~fyrehose_twisted.sim.scenario.Scenario.fault_hosts`."""
+        return self.participants.hosts
+
     def arrange(self) -> None:
         """Add further participants and events of the scenario."""
 
-    def _publish_later(self, host: Any) -> None:
-        delay = self.rng.expovariate(1 / self.publish_interval)
-        if self.network.elapsed + delay > self.duration:
-            return
-
-        def publish() -> None:
-            if self.rng.random() < 0.2:
-                self.operate(host, "publish keyed", self.participants.publish_keyed)
-            else:
-                many = self.rng.choice((1, 1, 1, 2, 5, 40))
-                self.operate(host, f"publish {many}", lambda node, now: self.participants.publish(node, now, many))
-            self._publish_later(host)
-
-        self.network.call_in(delay, publish)
-
-    def draw_faults(self, rng: Random) -> FaultSchedule:
-        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        return FaultSchedule()
+    def _publish(self, host: Any) -> None:
+        if self.rng.random() < 0.2:
+            self.operate(host, "publish keyed", self.participants.publish_keyed)
+        else:
+            many = self.rng.choice((1, 1, 1, 2, 5, 40))
+            self.operate(host, f"publish {many}", lambda node, now: self.participants.publish(node, now, many))
 
     def settled(self) -> bool:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
@@ -174,31 +166,22 @@ class Storm(ClusterScenario):
     sizes = (3, 4, 5)
     duration = 600.0
     publish_interval = 1.5
+    fault_counts = (30, 120)
 
-    def draw_faults(self, rng: Random) -> FaultSchedule:
-        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.participants.hosts]
-        return FaultSchedule.draw(
-            rng,
-            rng.randrange(30, 120),
-            until=self.duration,
-            kinds=[
-                (
-                    2.0,
-                    fault_generators.crashes(
-                        names, kinds=(CrashMode.KILLED, CrashMode.POWER), max_duration=8.0, after_persist=0.2
-                    ),
-                ),
-                (2.0, fault_generators.pauses(names, max_duration=9.0)),
-                (3.0, fault_generators.cuts(names, max_duration=12.0)),
-                (2.0, fault_generators.bad_links(names)),
-                (1.0, fault_generators.resets(names)),
-                (1.0, fault_generators.half_opens(names)),
-                (0.5, fault_generators.refusals(names)),
-                (1.0, fault_generators.slow_readers(names)),
-                (0.5, fault_generators.clock_faults(names)),
-            ],
-        )
+    def fault_kinds(self, names: list[str]) -> FaultKinds:
+        """See :meth:`~fyrehose_twisted.sim.scenario.Scenario.fault_kinds`."""
+        modes = CrashMode.KILLED, CrashMode.POWER
+        return [
+            (2.0, fault_generators.crashes(names, kinds=modes, max_duration=8.0, after_persist=0.2)),
+            (2.0, fault_generators.pauses(names, max_duration=9.0)),
+            (3.0, fault_generators.cuts(names, max_duration=12.0)),
+            (2.0, fault_generators.bad_links(names)),
+            (1.0, fault_generators.resets(names)),
+            (1.0, fault_generators.half_opens(names)),
+            (0.5, fault_generators.refusals(names)),
+            (1.0, fault_generators.slow_readers(names)),
+            (0.5, fault_generators.clock_faults(names)),
+        ]
 
 
 class KeyReuse(Storm):
@@ -212,18 +195,8 @@ class KeyReuse(Storm):
     def arrange(self) -> None:
         """See :class:`ClusterScenario`."""
         for host in self.participants.hosts:
-            self._conflict_later(host)
-
-    def _conflict_later(self, host: Host) -> None:
-        delay = self.rng.expovariate(1 / self.publish_interval)
-        if self.network.elapsed + delay > self.duration:
-            return
-
-        def publish() -> None:
-            self.operate(host, "publish clashing", self.participants.publish_conflicting)
-            self._conflict_later(host)
-
-        self.network.call_in(delay, publish)
+            publish = partial(self.operate, host, "publish clashing", self.participants.publish_conflicting)
+            self.repeat(self.publish_interval, publish)
 
     def statistics(self) -> Counter[str]:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
@@ -236,22 +209,17 @@ class Unresponsive(ClusterScenario):
     name = "parcels.pauses"
     aliases = ("parcels.silence",)
     sizes = (3, 5)
+    fault_counts = (10, 60)
 
-    def draw_faults(self, rng: Random) -> FaultSchedule:
-        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.participants.hosts]
-        return FaultSchedule.draw(
-            rng,
-            rng.randrange(10, 60),
-            until=self.duration,
-            kinds=[
-                (1.0, fault_generators.pauses(names, max_duration=15.0)),
-                (1.0, fault_generators.cuts(names, max_duration=20.0)),
-                (4.0, fault_generators.cuts(names, max_duration=1.5)),
-                (1.0, fault_generators.half_opens(names)),
-                (1.0, fault_generators.slow_readers(names)),
-            ],
-        )
+    def fault_kinds(self, names: list[str]) -> FaultKinds:
+        """See :meth:`~fyrehose_twisted.sim.scenario.Scenario.fault_kinds`."""
+        return [
+            (1.0, fault_generators.pauses(names, max_duration=15.0)),
+            (1.0, fault_generators.cuts(names, max_duration=20.0)),
+            (4.0, fault_generators.cuts(names, max_duration=1.5)),
+            (1.0, fault_generators.half_opens(names)),
+            (1.0, fault_generators.slow_readers(names)),
+        ]
 
 
 class MinorityLoss(ClusterScenario):
@@ -261,16 +229,15 @@ class MinorityLoss(ClusterScenario):
     aliases = ("parcels.two-die",)
     sizes = (5,)
     journal_probability = 0.0
+    fault_counts = (0, 8)
 
-    def draw_faults(self, rng: Random) -> FaultSchedule:
-        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.participants.hosts]
-        kinds = [
+    def fault_kinds(self, names: list[str]) -> FaultKinds:
+        """See :meth:`~fyrehose_twisted.sim.scenario.Scenario.fault_kinds`."""
+        return [
             (1.0, fault_generators.resets(names)),
             (1.0, fault_generators.bad_links(names)),
             (1.0, fault_generators.slow_readers(names)),
         ]
-        return FaultSchedule.draw(rng, rng.randrange(0, 8), until=self.duration, kinds=kinds)
 
     def arrange(self) -> None:
         """See :class:`ClusterScenario`."""
@@ -313,21 +280,20 @@ class LaggingNodes(ClusterScenario):
     aliases = ("parcels.behind",)
     sizes = (3, 5)
     publish_interval = 0.1
+    fault_counts = (8, 20)
 
     def window(self) -> int:
         """See :class:`ClusterScenario`."""
         return 100_000
 
-    def draw_faults(self, rng: Random) -> FaultSchedule:
-        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.participants.hosts]
-        kinds = [
+    def fault_kinds(self, names: list[str]) -> FaultKinds:
+        """See :meth:`~fyrehose_twisted.sim.scenario.Scenario.fault_kinds`."""
+        return [
             (2.0, fault_generators.pauses(names, max_duration=20.0)),
             (2.0, fault_generators.cuts(names, max_duration=20.0)),
             (1.0, fault_generators.crashes(names, max_duration=10.0)),
             (1.0, fault_generators.slow_readers(names)),
         ]
-        return FaultSchedule.draw(rng, rng.randrange(8, 20), until=self.duration, kinds=kinds)
 
 
 class Amnesia(ClusterScenario):
@@ -409,12 +375,11 @@ class Strangers(ClusterScenario):
     aliases = ("parcels.strangers",)
     sizes = (3, 4)
     journal_probability = 0.0
+    fault_counts = (0, 15)
 
-    def draw_faults(self, rng: Random) -> FaultSchedule:
-        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.participants.hosts]
-        kinds = [(2.0, fault_generators.resets(names)), (1.0, fault_generators.cuts(names, max_duration=1.0))]
-        return FaultSchedule.draw(rng, rng.randrange(0, 15), until=self.duration, kinds=kinds)
+    def fault_kinds(self, names: list[str]) -> FaultKinds:
+        """See :meth:`~fyrehose_twisted.sim.scenario.Scenario.fault_kinds`."""
+        return [(2.0, fault_generators.resets(names)), (1.0, fault_generators.cuts(names, max_duration=1.0))]
 
     def arrange(self) -> None:
         """See :class:`ClusterScenario`."""

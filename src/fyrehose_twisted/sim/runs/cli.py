@@ -10,6 +10,7 @@ from os.path import realpath
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from fyrehose_twisted.process.arguments import parse_count, parse_whole_number
 from fyrehose_twisted.wording import pluralize
 
 # The modules that run a scenario are imported on use: `fyrehose --help` imports this module too.
@@ -50,10 +51,10 @@ def add_parser(commands: Any, scenarios: ScenarioSource) -> argparse.ArgumentPar
         help="a name from --list, my_package.my_scenarios:Ticker or file.py:Ticker",
     )
     add("--list", action="store_true", help="list the named scenarios")
-    add("--seed", type=_parse_seed, metavar="N", help="seed of the run [random, and printed]")
+    add("--seed", type=parse_whole_number, metavar="N", help="seed of the run [random, and printed]")
     add(
         "--split-seed",
-        type=_parse_seed,
+        type=parse_whole_number,
         metavar="N",
         help="seed of batch boundaries, on which the outcome must not depend [0]",
     )
@@ -66,9 +67,9 @@ def add_parser(commands: Any, scenarios: ScenarioSource) -> argparse.ArgumentPar
         "--shrink", action="store_true", help="if an invariant breaks, find a minimal set of faults that break it"
     )
     many = parser.add_argument_group("many seeds")
-    many.add_argument("--seeds", type=_parse_count, metavar="COUNT", help="number of seeds to run")
-    many.add_argument("--first", type=_parse_seed, metavar="N", help="first seed [0]")
-    many.add_argument("--jobs", type=_parse_count, metavar="N", help="number of processes [one per core]")
+    many.add_argument("--seeds", type=parse_count, metavar="COUNT", help="number of seeds to run")
+    many.add_argument("--first", type=parse_whole_number, metavar="N", help="first seed [0]")
+    many.add_argument("--jobs", type=parse_count, metavar="N", help="number of processes [one per core]")
     many.add_argument("--stop-at-first", action="store_true", help="stop at the first broken invariant")
     parser.set_defaults(run=run, scenarios=scenarios, parser=parser)
     return parser
@@ -250,15 +251,3 @@ def _report(options: argparse.Namespace, summary: RunSummary, cores: int) -> Non
         print(f"  Replay: {replay_command(options.scenario, outcome.seed, *split)}")
     if len(summary.failures) > MAX_SHOWN_FAILURES:
         print(f"  and {len(summary.failures) - MAX_SHOWN_FAILURES:,} more")
-
-
-def _parse_seed(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(text)
-
-
-def _parse_count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)

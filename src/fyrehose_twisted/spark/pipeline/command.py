@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.process.arguments import parse_count
 from fyrehose_twisted.spark.session import add_journal_options, locations_from_options, spark_session
 
 # Modules that need pyspark are imported on use, because --help imports this module too.
@@ -32,7 +33,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="refresh interval of silver and gold [%(default)g]",
     )
-    add("--max-rows-per-batch", type=_parse_count, default=5_000_000, metavar="N", help="rows per batch [%(default)s]")
+    add("--max-rows-per-batch", type=parse_count, default=5_000_000, metavar="N", help="rows per batch [%(default)s]")
     add(
         "--data-loss",
         choices=("fail", "lost"),
@@ -54,7 +55,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     )
     json.add_argument(
         "--infer-sample",
-        type=_parse_count,
+        type=parse_count,
         default=10_000,
         metavar="N",
         help="sample size for schema inference without --schema [%(default)s]",
@@ -151,9 +152,3 @@ def _parse_seconds(text: str) -> float:
     if not 0 < seconds < 1e6:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return seconds
-
-
-def _parse_count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)

@@ -8,6 +8,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
+from fyrehose_twisted.process.arguments import parse_count
 from fyrehose_twisted.spark.session import add_journal_options, locations_from_options, spark_session
 
 # Modules that need Spark are imported on use, because --help imports this module too.
@@ -40,7 +41,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--rows-per-partition",
-        type=_parse_count,
+        type=parse_count,
         default=1_000_000,
         metavar="N",
         help="numbers per task [%(default)s]",
@@ -128,9 +129,3 @@ def _parse_seconds(text: str) -> float:
     if not 0 <= seconds < 2**40:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds of at least 0")
     return seconds
-
-
-def _parse_count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**62):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
