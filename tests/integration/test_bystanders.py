@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from integration.running.backbone import RunningBackbone, StartBackbone
+from integration.running.journal import StartJournal
+from integration.running.programs import InTime
 from twisted.internet.defer import Deferred, gatherResults
 
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
@@ -41,7 +44,7 @@ class Reader(SubscriberProtocol):
             self.complete.callback(None)
 
 
-async def fill(backbone: Any, in_time: Any) -> None:
+async def fill(backbone: RunningBackbone, in_time: InTime) -> None:
     from twisted.internet import reactor
 
     publisher = await join(reactor, PublisherProtocol(ClientConfig(journal=False)), backbone.text)
@@ -50,7 +53,7 @@ async def fill(backbone: Any, in_time: Any) -> None:
     await publisher.leave()
 
 
-async def late_readers(backbone: Any, leaving: list[Any]) -> list[Reader]:
+async def late_readers(backbone: RunningBackbone, leaving: list[Any]) -> list[Reader]:
     """Return a reader from number 1 and one from the oldest message, which join after BYSTANDERS others."""
     from twisted.internet import reactor
 
@@ -65,7 +68,7 @@ async def late_readers(backbone: Any, leaving: list[Any]) -> list[Reader]:
 @pytest.mark.parametrize("forward", ["random", "round-robin"])
 @pytest_twisted.ensureDeferred
 async def test_repair_reaches_a_journal_among_many_late_subscribers(
-    forward: str, start_backbone: Any, start_journal: Any, in_time: Any, leaving: list[Any]
+    forward: str, start_backbone: StartBackbone, start_journal: StartJournal, in_time: InTime, leaving: list[Any]
 ) -> None:
     backbone = start_backbone("--retransmit", 0, "--forward", forward, "--metrics", "tcp:0")
     journal = start_journal(backbone, "first")
@@ -86,7 +89,7 @@ async def test_repair_reaches_a_journal_among_many_late_subscribers(
 
 @pytest_twisted.ensureDeferred
 async def test_repair_reaches_a_subscriber_that_holds_the_stream_in_memory(
-    start_backbone: Any, in_time: Any, leaving: list[Any]
+    start_backbone: StartBackbone, in_time: InTime, leaving: list[Any]
 ) -> None:
     from twisted.internet import reactor
 
@@ -104,7 +107,7 @@ async def test_repair_reaches_a_subscriber_that_holds_the_stream_in_memory(
 
 @pytest_twisted.ensureDeferred
 async def test_backbone_repairs_messages_that_no_client_holds(
-    start_backbone: Any, in_time: Any, leaving: list[Any]
+    start_backbone: StartBackbone, in_time: InTime, leaving: list[Any]
 ) -> None:
     backbone = start_backbone()
     await fill(backbone, in_time)

@@ -6,9 +6,10 @@ import re
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
+from integration.running.backbone import MakePeer, RunningBackbone
+from integration.running.programs import Program, Start
 
 from fyrehose_twisted.fyrehose.wire.packets import Flags, Keepalive
 
@@ -17,13 +18,15 @@ PROGRESS = re.compile(r"\s*published: +\d+ messages \[[^]]*\]\s*")
 MESSAGES = [b"one", b"", b"\xff\x00\r binary", b"last, no newline", b"of a file", b"of a redirection"]
 
 
-def complaints(program: Any) -> list[str]:
+def complaints(program: Program) -> list[str]:
     """Return standard error without the progress bar."""
     return [line for line in re.split(r"[\r\n]", program.err) if line.strip() and not PROGRESS.fullmatch(line)]
 
 
 @pytest.mark.extended
-def test_published_messages_are_printed_by_all_subscribers(start: Any, backbone: Any, tmp_path: Path) -> None:
+def test_published_messages_are_printed_by_all_subscribers(
+    start: Start, backbone: RunningBackbone, tmp_path: Path
+) -> None:
     to = ("-b", backbone.text)
     journal = start("fyrehose", "sub", *to)
     lines = start("fyrehose", "sub", *to, "--count", 6)
@@ -62,14 +65,14 @@ def test_published_messages_are_printed_by_all_subscribers(start: Any, backbone:
     assert journal.process.poll() is None
 
 
-def test_ping_reports_round_trip_times(start: Any, backbone: Any) -> None:
+def test_ping_reports_round_trip_times(start: Start, backbone: RunningBackbone) -> None:
     pinger = start("fyrehose", "ping", "-b", backbone.text, "--count", 3, "--interval", 0.1)
     assert pinger.finish() == 0
     assert pinger.out.startswith(f"3 of 3 answered by {backbone.text}, round trip in ms: min ")
     assert pinger.err == ""
 
 
-def test_sigint_ends_commands_cleanly(start: Any, backbone: Any, peer: Any) -> None:
+def test_sigint_ends_commands_cleanly(start: Start, backbone: RunningBackbone, peer: MakePeer) -> None:
     silent = peer(("127.0.0.1", 1))
     nowhere = f"127.0.0.1:{silent.address[1]}"
     joining = start("fyrehose", "sub", "-b", nowhere)
@@ -90,7 +93,7 @@ def test_sigint_ends_commands_cleanly(start: Any, backbone: Any, peer: Any) -> N
     assert subscriber.err == ""
 
 
-def test_closed_output_ends_a_subscription(start: Any, backbone: Any, peer: Any) -> None:
+def test_closed_output_ends_a_subscription(start: Start, backbone: RunningBackbone, peer: MakePeer) -> None:
     reading, writing = os.pipe()
     subscriber = start("fyrehose", "sub", "-b", backbone.text, stdout=writing)
     os.close(writing)
@@ -104,7 +107,7 @@ def test_closed_output_ends_a_subscription(start: Any, backbone: Any, peer: Any)
     assert subscriber.err == ""
 
 
-def test_slow_output_reader_receives_every_message(start: Any, backbone: Any, peer: Any) -> None:
+def test_slow_output_reader_receives_every_message(start: Start, backbone: RunningBackbone, peer: MakePeer) -> None:
     reading, writing = os.pipe()
     subscriber = start("fyrehose", "sub", "-b", backbone.text, "--count", 64, stdout=writing)
     os.close(writing)
@@ -121,7 +124,7 @@ def test_slow_output_reader_receives_every_message(start: Any, backbone: Any, pe
     assert subscriber.finish() == 0
 
 
-def test_unreachable_backbone_is_reported_in_one_line(start: Any, peer: Any) -> None:
+def test_unreachable_backbone_is_reported_in_one_line(start: Start, peer: MakePeer) -> None:
     silent = peer(("127.0.0.1", 1))
     nowhere = f"127.0.0.1:{silent.address[1]}"
     commands = [start("fyrehose", name, "-b", nowhere, "--connect-timeout", 0.3) for name in ("pub", "sub", "ping")]
@@ -134,7 +137,7 @@ def test_unreachable_backbone_is_reported_in_one_line(start: Any, peer: Any) -> 
         assert command.out == ""
 
 
-def test_oversize_line_is_reported_and_not_published(start: Any, backbone: Any) -> None:
+def test_oversize_line_is_reported_and_not_published(start: Start, backbone: RunningBackbone) -> None:
     subscriber = start("fyrehose", "sub", "-b", backbone.text, "--count", 3)
     backbone.wait_for_clients(1)
     publisher = start("fyrehose", "pub", "-b", backbone.text)
@@ -147,7 +150,7 @@ def test_oversize_line_is_reported_and_not_published(start: Any, backbone: Any) 
     assert subscriber.out == "a\n" + "x" * 65_478 + "\nb\n"
 
 
-def test_killed_backbone_makes_pub_fail(start: Any, backbone: Any, peer: Any) -> None:
+def test_killed_backbone_makes_pub_fail(start: Start, backbone: RunningBackbone, peer: MakePeer) -> None:
     publisher = start("fyrehose", "pub", "-b", backbone.text, "--timeout", 0.5)
     subscriber = peer(backbone)
     subscriber.keepalive()
@@ -164,7 +167,9 @@ def test_killed_backbone_makes_pub_fail(start: Any, backbone: Any, peer: Any) ->
 
 
 @pytest.mark.extended
-def test_unusable_input_or_output_is_reported_in_one_line(start: Any, backbone: Any, peer: Any, tmp_path: Path) -> None:
+def test_unusable_input_or_output_is_reported_in_one_line(
+    start: Start, backbone: RunningBackbone, peer: MakePeer, tmp_path: Path
+) -> None:
     to = ("-b", backbone.text)
     secret = tmp_path / "secret"
     secret.write_text("too short")
@@ -217,7 +222,7 @@ def test_invalid_arguments_are_refused_with_exit_status_2(
     assert capsys.readouterr().err.splitlines()[0].partition(": ")[2].startswith(f"{complaint}; see fyrehose ")
 
 
-def test_commands_send_a_keepalive_first(start: Any, peer: Any) -> None:
+def test_commands_send_a_keepalive_first(start: Start, peer: MakePeer) -> None:
     silent = peer(("127.0.0.1", 1))
     start("fyrehose", "ping", "-b", f"127.0.0.1:{silent.address[1]}")
     packet = silent.receive()

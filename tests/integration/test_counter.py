@@ -10,13 +10,17 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+from integration.running.cluster import StartCluster
+from integration.running.programs import AwaitTrue, Start
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "counter.py"
 DEADLINE = 120.0
 
 
 @pytest.mark.extended
-def test_replicas_of_the_counter_example_agree(start: Any, start_cluster: Any, await_true: Any, tmp_path: Path) -> None:
+def test_replicas_of_the_counter_example_agree(
+    start: Start, start_cluster: StartCluster, await_true: AwaitTrue, tmp_path: Path
+) -> None:
     cluster = start_cluster("east", "west", "north")
     nodes = [word for node in cluster.values() for word in ("--node", f"http://127.0.0.1:{node.http_port}")]
 
@@ -74,7 +78,7 @@ def test_replicas_of_the_counter_example_agree(start: Any, start_cluster: Any, a
     await_true(lambda: snapshots() == [expected] * 3, snapshots)
 
 
-def test_counter_example_refuses_an_oversize_change(start: Any) -> None:
+def test_counter_example_refuses_an_oversize_change(start: Start) -> None:
     program = start(sys.executable, EXAMPLE, "add", "9" * 200, of_ours=False)
     assert program.finish() == 1
     assert program.err == "counter: the change has 209 bytes; the limit is 200\n"
@@ -84,7 +88,7 @@ def test_counter_example_refuses_an_oversize_change(start: Any) -> None:
 @pytest.mark.parametrize(
     "state", ["", "no json", "[]", "7", '{"count": 1, "what": 2}', '{"count": 1.5}', '{"count": true}', "[" * 100_000]
 )
-def test_counter_example_refuses_an_invalid_snapshot(start: Any, tmp_path: Path, state: str) -> None:
+def test_counter_example_refuses_an_invalid_snapshot(start: Start, tmp_path: Path, state: str) -> None:
     snapshot = tmp_path / "snapshot"
     snapshot.write_text(state)
     program = start(sys.executable, EXAMPLE, "replica", "--snapshot", snapshot, of_ours=False)

@@ -15,6 +15,12 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from integration.running.backbone import MakePeer, StartBackbone
+from integration.running.browser import OpenBrowser
+from integration.running.cluster import StartCluster
+from integration.running.irc import StartIrcd
+from integration.running.journal import StartJournal
+from integration.running.programs import AwaitTrue, Program, Start
 
 from fyrehose_twisted.fyrehose.wire.codec import encode_push
 from fyrehose_twisted.journal.store import open_journal
@@ -23,11 +29,15 @@ from fyrehose_twisted.record import Record
 DEADLINE = 120.0
 
 
+StartQuery = Callable[..., tuple[Program, str]]
+Guarded = tuple[Path, Program, str]
+
+
 @pytest.fixture
-def start_query(start: Any) -> Callable[..., Any]:
+def start_query(start: Start) -> StartQuery:
     """Start the query service; return the program and its URL."""
 
-    def started(directory: Path, *options: object) -> tuple[Any, str]:
+    def started(directory: Path, *options: object) -> tuple[Program, str]:
         service = ("fyrehose-query", "--directory", directory, "--http=tcp:0", *options)
         program = start("twistd", "--nodaemon", "--pidfile=", *service)
         place = program.wait_for(r"--http: listening on (\S+)")[1]
@@ -121,7 +131,12 @@ SHIFTS = """(async () => {
 # Without a browser, `browser` skips the test before anything else is made.
 @pytest.mark.extended
 def test_dashboard_shows_the_state_of_all_services_and_streams(
-    open_browser: Any, start_query: Any, start_backbone: Any, start_journal: Any, peer: Any, tmp_path: Path
+    open_browser: OpenBrowser,
+    start_query: StartQuery,
+    start_backbone: StartBackbone,
+    start_journal: StartJournal,
+    peer: MakePeer,
+    tmp_path: Path,
 ) -> None:
     page = open_browser()
     backbone = start_backbone("--metrics=tcp:0")
@@ -225,7 +240,7 @@ def test_dashboard_shows_the_state_of_all_services_and_streams(
 
 
 @pytest.fixture
-def guarded(start_query: Any, tmp_path: Path) -> tuple[Path, Any, str]:
+def guarded(start_query: StartQuery, tmp_path: Path) -> Guarded:
     """Return a service with tokens: its tokens file, its process and its URL."""
     (tmp_path / "kept").mkdir()
     tokens = tmp_path / "tokens"
@@ -234,7 +249,7 @@ def guarded(start_query: Any, tmp_path: Path) -> tuple[Path, Any, str]:
     return tokens, *start_query(tmp_path / "kept", "--tokens-file", tokens)
 
 
-def test_dashboard_prompts_for_a_token(open_browser: Any, guarded: Any, tmp_path: Path) -> None:
+def test_dashboard_prompts_for_a_token(open_browser: OpenBrowser, guarded: Guarded, tmp_path: Path) -> None:
     page = open_browser()
     tokens, program, url = guarded
     page.size(500, 700)
@@ -284,7 +299,7 @@ window.fetch = async (path, options) => {
 
 
 @pytest.mark.extended
-def test_token_entered_before_the_refusal_arrives_is_kept(open_browser: Any, guarded: Any) -> None:
+def test_token_entered_before_the_refusal_arrives_is_kept(open_browser: OpenBrowser, guarded: Guarded) -> None:
     page = open_browser()
     _, _, url = guarded
     page.before_scripts(GATE)
@@ -306,7 +321,7 @@ def test_token_entered_before_the_refusal_arrives_is_kept(open_browser: Any, gua
 
 
 @pytest.mark.extended
-def test_late_refusal_does_not_discard_a_newer_token(open_browser: Any, guarded: Any) -> None:
+def test_late_refusal_does_not_discard_a_newer_token(open_browser: OpenBrowser, guarded: Guarded) -> None:
     page = open_browser()
     _, _, url = guarded
     page.before_scripts(GATE + "sessionStorage.setItem('token', 'wrong-horse-battery');")
@@ -366,7 +381,7 @@ TOO_WIDE = """[...document.querySelectorAll("*")].filter((one) =>
 
 
 @pytest.fixture
-def wide(start_query: Any, canned: Canned, tmp_path: Path) -> str:
+def wide(start_query: StartQuery, canned: Canned, tmp_path: Path) -> str:
     """Return the URL of a dashboard with more columns than fit."""
     stream = "fyrehose://" + "wide-" * 15
     with closing(open_journal(tmp_path / "kept", stream)) as journal:
@@ -391,7 +406,9 @@ def test_dashboard_does_not_scroll_horizontally(name: str, request: pytest.Fixtu
 
 
 @pytest.mark.extended
-def test_dashboard_url_selects_stream_and_filter(open_browser: Any, start_query: Any, tmp_path: Path) -> None:
+def test_dashboard_url_selects_stream_and_filter(
+    open_browser: OpenBrowser, start_query: StartQuery, tmp_path: Path
+) -> None:
     page = open_browser()
     stream = "fyrehose://a b&c=%"
     with closing(open_journal(tmp_path / "kept", stream)) as journal:
@@ -431,7 +448,9 @@ def test_dashboard_url_selects_stream_and_filter(open_browser: Any, start_query:
 
 
 @pytest.mark.extended
-def test_dashboard_url_is_followed_after_the_token_prompt(open_browser: Any, guarded: Any, tmp_path: Path) -> None:
+def test_dashboard_url_is_followed_after_the_token_prompt(
+    open_browser: OpenBrowser, guarded: Guarded, tmp_path: Path
+) -> None:
     page = open_browser()
     _, program, url = guarded
     with closing(open_journal(tmp_path / "kept", "fyrehose://kept")) as journal:
@@ -449,7 +468,7 @@ def test_dashboard_url_is_followed_after_the_token_prompt(open_browser: Any, gua
 
 @pytest.mark.extended
 def test_token_entered_before_the_close_of_the_record_list_is_kept(
-    open_browser: Any, guarded: Any, tmp_path: Path
+    open_browser: OpenBrowser, guarded: Guarded, tmp_path: Path
 ) -> None:
     page = open_browser()
     _, program, url = guarded
@@ -470,7 +489,7 @@ def test_token_entered_before_the_close_of_the_record_list_is_kept(
 
 @pytest.mark.extended
 def test_dashboard_opened_later_shows_history_and_events(
-    open_browser: Any, start_query: Any, canned: Canned, await_true: Any, tmp_path: Path
+    open_browser: OpenBrowser, start_query: StartQuery, canned: Canned, await_true: AwaitTrue, tmp_path: Path
 ) -> None:
     page = open_browser()
     stream = "fyrehose://default"
@@ -505,7 +524,12 @@ def test_dashboard_opened_later_shows_history_and_events(
 
 @pytest.mark.extended
 def test_dashboard_has_a_table_for_each_kind_of_service(
-    open_browser: Any, start_query: Any, start_cluster: Any, canned: Canned, await_true: Any, tmp_path: Path
+    open_browser: OpenBrowser,
+    start_query: StartQuery,
+    start_cluster: StartCluster,
+    canned: Canned,
+    await_true: AwaitTrue,
+    tmp_path: Path,
 ) -> None:
     page = open_browser()
     (tmp_path / "kept").mkdir()
@@ -576,12 +600,12 @@ def test_dashboard_has_a_table_for_each_kind_of_service(
 
 @pytest.mark.extended
 def test_dashboard_lists_backbone_clients_with_rates_and_lag(
-    open_browser: Any,
-    start_query: Any,
-    start_backbone: Any,
-    start_journal: Any,
-    start: Any,
-    await_true: Any,
+    open_browser: OpenBrowser,
+    start_query: StartQuery,
+    start_backbone: StartBackbone,
+    start_journal: StartJournal,
+    start: Start,
+    await_true: AwaitTrue,
     tmp_path: Path,
 ) -> None:
     page = open_browser()
@@ -626,12 +650,12 @@ def test_dashboard_lists_backbone_clients_with_rates_and_lag(
 
 @pytest.mark.extended
 def test_dashboard_shows_the_metrics_of_real_services(
-    open_browser: Any,
-    start_query: Any,
-    start_backbone: Any,
-    start_ircd: Any,
-    start: Any,
-    free_port: Any,
+    open_browser: OpenBrowser,
+    start_query: StartQuery,
+    start_backbone: StartBackbone,
+    start_ircd: StartIrcd,
+    start: Start,
+    free_port: Callable[[], int],
     tmp_path: Path,
 ) -> None:
     page, backbone, ircd = open_browser(), start_backbone(), start_ircd("ngircd")
@@ -640,7 +664,7 @@ def test_dashboard_shows_the_metrics_of_real_services(
     ports = {name: free_port() for name in options}
     key = "name:news"
 
-    def twistd(service: str, *words: object) -> tuple[Any, str]:
+    def twistd(service: str, *words: object) -> tuple[Program, str]:
         """Return a service and the URL of its metrics."""
         program = start("twistd", "-n", "--pidfile=", service, *words, cwd=tmp_path, stderr=subprocess.STDOUT)
         option = "http" if service == "fyrehose-frontend" else "metrics"
@@ -717,7 +741,7 @@ def test_dashboard_shows_the_metrics_of_real_services(
 
 @pytest.mark.extended
 def test_dashboard_resumes_after_a_restart_of_the_query_service(
-    open_browser: Any, start_query: Any, free_port: Any, tmp_path: Path
+    open_browser: OpenBrowser, start_query: StartQuery, free_port: Callable[[], int], tmp_path: Path
 ) -> None:
     page = open_browser()
     stream, first = "freenet://" + 64 * "ab", 2**61 + 1
@@ -770,7 +794,9 @@ def test_dashboard_resumes_after_a_restart_of_the_query_service(
 
 
 @pytest.mark.extended
-def test_dashboard_stays_responsive_with_200_streams(open_browser: Any, start_query: Any, tmp_path: Path) -> None:
+def test_dashboard_stays_responsive_with_200_streams(
+    open_browser: OpenBrowser, start_query: StartQuery, tmp_path: Path
+) -> None:
     page = open_browser()
     for number in range(200):
         stream = f"fyrehose://stream-{number:03}"

@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def test_doctor_with_strict_fails_on_warnings() -> None:
 
 
 @pytest.mark.parametrize(("kind", "sort"), [("udp", socket.SOCK_DGRAM), ("tcp", socket.SOCK_STREAM)])
-def test_doctor_reports_a_port_in_use_and_its_owner(kind: str, sort: int, free_port: Any) -> None:
+def test_doctor_reports_a_port_in_use_and_its_owner(kind: str, sort: int, free_port: Callable[[], int]) -> None:
     with socket.socket(socket.AF_INET, sort) as holder:
         holder.bind((ports.HOST, free_port()))
         if kind == "tcp":

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow
 import pytest
+from integration.running.browser import OpenBrowser
 
 from fyrehose_twisted.experiments.sweep.grid import Cell, make_grid
 from fyrehose_twisted.experiments.sweep.results import SweepResults
@@ -55,7 +56,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_sweep_page_draws_the_figures_of_its_table(open_browser: Any, page: Path) -> None:
+def test_sweep_page_draws_the_figures_of_its_table(open_browser: OpenBrowser, page: Path) -> None:
     shown = open_browser().show_figures(page.as_uri(), 1200, 900)
     dom = shown.run("document.documentElement.outerHTML")
     dom = re.sub(r"<(script|style)\b.*?</\1>", "", dom, flags=re.DOTALL)
@@ -82,7 +83,7 @@ def test_sweep_page_draws_the_figures_of_its_table(open_browser: Any, page: Path
         assert said in text, said
 
 
-def test_sweep_page_has_two_colour_schemes_and_fits_a_phone(open_browser: Any, page: Path) -> None:
+def test_sweep_page_has_two_colour_schemes_and_fits_a_phone(open_browser: OpenBrowser, page: Path) -> None:
     for name, width, height, dark in (
         ("light", 1200, 2600, False),
         ("dark", 1200, 2600, True),

@@ -20,6 +20,10 @@ from random import Random
 from typing import Any
 
 import pytest
+from integration.running.backbone import RunningBackbone, StartBackbone
+from integration.running.browser import OpenStrangePage
+from integration.running.journal import CheckTold, StartJournal
+from integration.running.programs import AwaitTrue, Program, Start
 
 from fyrehose_twisted.journal.reader import open_reader
 
@@ -87,7 +91,7 @@ class Lines:
 class RunningFrontend:
     """``twistd fyrehose-frontend`` in a process of its own."""
 
-    def __init__(self, program: Any) -> None:
+    def __init__(self, program: Program) -> None:
         self.program = program
         self._open: list[Any] = []
 
@@ -141,12 +145,15 @@ class RunningFrontend:
             one.close()
 
 
+StartFrontend = Callable[..., RunningFrontend]
+
+
 @pytest.fixture
-def start_frontend(start: Any, tmp_path: Path) -> Iterator[Callable[..., RunningFrontend]]:
+def start_frontend(start: Start, tmp_path: Path) -> Iterator[StartFrontend]:
     """Return a function that starts a frontend of a backbone on free ports."""
     frontends: list[RunningFrontend] = []
 
-    def started(backbone: Any, *options: object) -> RunningFrontend:
+    def started(backbone: RunningBackbone, *options: object) -> RunningFrontend:
         command = "twistd", "-n", "--pidfile=", "fyrehose-frontend", "-b", backbone.text
         ports = "--http", "tcp:0", "--lines", "tcp:0"
         program = start(*command, *ports, *options, cwd=tmp_path, stderr=subprocess.STDOUT)
@@ -168,7 +175,9 @@ def printed(path: Path) -> list[tuple[int, bytes]]:
 class Stream:
     """Two independent subscribers beside the frontend, of which one prints repeats, too."""
 
-    def __init__(self, start: Any, await_true: Any, check_told: Any, backbone: Any, directory: Path) -> None:
+    def __init__(
+        self, start: Start, await_true: AwaitTrue, check_told: CheckTold, backbone: RunningBackbone, directory: Path
+    ) -> None:
         self._await_true = await_true
         self._check_told = check_told
         self._path, self._raw = directory / "stream", directory / "raw"
@@ -204,12 +213,14 @@ class Stream:
 
 
 @pytest.fixture
-def stream(start: Any, await_true: Any, check_told: Any, backbone: Any, tmp_path: Path) -> Stream:
+def stream(
+    start: Start, await_true: AwaitTrue, check_told: CheckTold, backbone: RunningBackbone, tmp_path: Path
+) -> Stream:
     return Stream(start, await_true, check_told, backbone, tmp_path)
 
 
 @pytest.fixture
-def frontend(backbone: Any, stream: Stream, start_frontend: Any) -> RunningFrontend:
+def frontend(backbone: RunningBackbone, stream: Stream, start_frontend: StartFrontend) -> RunningFrontend:
     """Return a frontend without tokens whose backbone has subscribers."""
     made: RunningFrontend = start_frontend(backbone)
     return made
@@ -217,7 +228,7 @@ def frontend(backbone: Any, stream: Stream, start_frontend: Any) -> RunningFront
 
 @pytest.mark.extended
 def test_lines_of_four_connections_are_all_published_in_order(
-    backbone: Any, frontend: RunningFrontend, stream: Stream
+    backbone: RunningBackbone, frontend: RunningFrontend, stream: Stream
 ) -> None:
     def publish(name: str) -> None:
         text = "".join(f"{name} {number}\n" for number in range(5_000))
@@ -245,7 +256,7 @@ def test_lines_of_four_connections_are_all_published_in_order(
 
 
 def test_batches_and_single_messages_are_published_over_http(
-    backbone: Any, frontend: RunningFrontend, stream: Stream
+    backbone: RunningBackbone, frontend: RunningFrontend, stream: Stream
 ) -> None:
     def publish(name: str) -> None:
         client = frontend.client()
@@ -338,7 +349,11 @@ class Loads:
 
 @pytest.mark.extended
 def test_acknowledged_messages_survive_a_kill_of_the_backbone_under_load(
-    backbone: Any, frontend: RunningFrontend, stream: Stream, start_backbone: Any, start_journal: Any
+    backbone: RunningBackbone,
+    frontend: RunningFrontend,
+    stream: Stream,
+    start_backbone: StartBackbone,
+    start_journal: StartJournal,
 ) -> None:
     start_journal(backbone, "kept")  # Serves repairs to a subscriber on a busy machine.
 
@@ -377,7 +392,7 @@ def test_acknowledged_messages_survive_a_kill_of_the_backbone_under_load(
 
 @pytest.mark.extended
 def test_frontend_stopped_under_load_answers_every_message_it_published(
-    frontend: RunningFrontend, stream: Stream, start_frontend: Any, backbone: Any
+    frontend: RunningFrontend, stream: Stream, start_frontend: StartFrontend, backbone: RunningBackbone
 ) -> None:
     loads = Loads(frontend, "abcd", 5_000)
     loads.wait_for(1_000)
@@ -402,7 +417,7 @@ def test_frontend_stopped_under_load_answers_every_message_it_published(
 
 @pytest.mark.extended
 def test_stopping_frontend_answers_messages_in_flight(
-    backbone: Any, frontend: RunningFrontend, stream: Stream, await_true: Any
+    backbone: RunningBackbone, frontend: RunningFrontend, stream: Stream, await_true: AwaitTrue
 ) -> None:
     client = frontend.connect().send(b"first\n")
     client.wait_for(1)
@@ -427,7 +442,7 @@ def test_stopping_frontend_answers_messages_in_flight(
 
 @pytest.mark.soak
 def test_uncertain_outcome_is_reported_to_line_and_http_clients(
-    backbone: Any, frontend: RunningFrontend, await_true: Any
+    backbone: RunningBackbone, frontend: RunningFrontend, await_true: AwaitTrue
 ) -> None:
     client = frontend.connect().send(b"known\n")
     assert client.wait_for(1)[0].isdigit()
@@ -452,7 +467,7 @@ def has_limits(tmp_path: Path, **limits: int) -> tuple[str, Path]:
 
 
 def test_reply_waits_for_journals_and_a_repeated_request_publishes_nothing(
-    backbone: Any, start_journal: Any, start_frontend: Any, tmp_path: Path
+    backbone: RunningBackbone, start_journal: StartJournal, start_frontend: StartFrontend, tmp_path: Path
 ) -> None:
     journal = start_journal(backbone, "kept")
     backbone.wait_for_clients(1)
@@ -478,7 +493,7 @@ def test_reply_waits_for_journals_and_a_repeated_request_publishes_nothing(
 
 
 def test_frontend_repairs_messages_that_no_other_client_holds(
-    start: Any, start_backbone: Any, start_frontend: Any
+    start: Start, start_backbone: StartBackbone, start_frontend: StartFrontend
 ) -> None:
     backbone = start_backbone("--retransmit", 0)
     frontend = start_frontend(backbone)
@@ -493,7 +508,7 @@ def test_frontend_repairs_messages_that_no_other_client_holds(
 
 @pytest.mark.extended
 def test_acknowledged_message_is_in_a_journal_despite_a_flood_of_large_ones(
-    backbone: Any, start_journal: Any, start_frontend: Any, tmp_path: Path
+    backbone: RunningBackbone, start_journal: StartJournal, start_frontend: StartFrontend, tmp_path: Path
 ) -> None:
     journals = [start_journal(backbone, name) for name in ("one", "two")]
     backbone.wait_for_clients(2)
@@ -532,7 +547,7 @@ def test_acknowledged_message_is_in_a_journal_despite_a_flood_of_large_ones(
 
 @pytest.mark.extended
 def test_misbehaving_clients_do_not_affect_others(
-    backbone: Any, stream: Stream, start_frontend: Any, tmp_path: Path
+    backbone: RunningBackbone, stream: Stream, start_frontend: StartFrontend, tmp_path: Path
 ) -> None:
     frontend = start_frontend(backbone, *has_limits(tmp_path, max_connections=20, line_connections_per_client=20))
     # Partial requests and partial lines, more of both than allowed.
@@ -562,7 +577,7 @@ def test_misbehaving_clients_do_not_affect_others(
 
 @pytest.mark.soak(seconds=45)
 def test_slow_frontend_clients_are_disconnected(
-    backbone: Any, stream: Stream, start_frontend: Any, tokens: Path
+    backbone: RunningBackbone, stream: Stream, start_frontend: StartFrontend, tokens: Path
 ) -> None:
     frontend = start_frontend(backbone, "--tokens-file", tokens)
     slow = [frontend.dial() for _ in range(50)]
@@ -602,7 +617,7 @@ def tokens(tmp_path: Path) -> Path:
 
 
 def test_frontend_requires_a_valid_token_for_lines_and_http(
-    backbone: Any, stream: Stream, start_frontend: Any, tokens: Path
+    backbone: RunningBackbone, stream: Stream, start_frontend: StartFrontend, tokens: Path
 ) -> None:
     def bearer(token: str) -> dict[str, str]:
         return {"Authorization": f"Bearer {token}"}
@@ -628,7 +643,7 @@ def test_frontend_requires_a_valid_token_for_lines_and_http(
         assert token not in " ".join(frontend.program.process.args)
 
 
-def test_frontend_with_a_port_in_use_fails_to_start(start: Any, tmp_path: Path) -> None:
+def test_frontend_with_a_port_in_use_fails_to_start(start: Start, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -644,7 +659,7 @@ def test_frontend_with_a_port_in_use_fails_to_start(start: Any, tmp_path: Path) 
 
 
 def test_small_publisher_is_served_while_others_fill_the_queue(
-    backbone: Any, start_frontend: Any, tmp_path: Path
+    backbone: RunningBackbone, start_frontend: StartFrontend, tmp_path: Path
 ) -> None:
     limits = tmp_path / "limits.toml"
     limits.write_text("waiting-bytes = 2000000\nwaiting-bytes-per-client = 2000000\n")
@@ -717,7 +732,9 @@ def check_description(url: str, path: Path, *options: str) -> None:
 
 
 @pytest.mark.extended
-def test_frontend_conforms_to_its_openapi_description(backbone: Any, start_frontend: Any, tmp_path: Path) -> None:
+def test_frontend_conforms_to_its_openapi_description(
+    backbone: RunningBackbone, start_frontend: StartFrontend, tmp_path: Path
+) -> None:
     frontend = start_frontend(backbone, "--limits", impatient(tmp_path))
     check_description(f"http://127.0.0.1:{frontend.http}", tmp_path)
     frontend.stop()
@@ -725,7 +742,7 @@ def test_frontend_conforms_to_its_openapi_description(backbone: Any, start_front
 
 @pytest.mark.soak(seconds=120)
 def test_frontend_conforms_to_its_openapi_description_for_many_examples(
-    backbone: Any, start_frontend: Any, tmp_path: Path, tokens: Path
+    backbone: RunningBackbone, start_frontend: StartFrontend, tmp_path: Path, tokens: Path
 ) -> None:
     frontend = start_frontend(backbone, "--tokens-file", tokens, "--limits", impatient(tmp_path))
     url = f"http://127.0.0.1:{frontend.http}"
@@ -802,7 +819,7 @@ const call = async (server, tcp) => {  // WebRTC greets over TCP what a page cal
 
 @pytest.mark.extended
 def test_page_of_another_origin_cannot_publish(
-    open_strange_page: Any, frontend: RunningFrontend, stream: Stream, await_true: Any
+    open_strange_page: OpenStrangePage, frontend: RunningFrontend, stream: Stream, await_true: AwaitTrue
 ) -> None:
     page = PAGE.replace("LINES", str(frontend.lines)).replace("HTTP", str(frontend.http))
     told = open_strange_page(page, host="localhost")

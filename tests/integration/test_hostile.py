@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from integration.running.backbone import MakePeer, RunningBackbone, StartBackbone
+from integration.running.programs import InTime
 
 from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol
 from fyrehose_twisted.fyrehose.service.connect import join
@@ -46,7 +48,7 @@ def is_push_of_version_1(cut: bytes) -> bool:
 class Traffic:
     """Valid messages between the malformed ones."""
 
-    def __init__(self, make_peer: Any, backbone: Any) -> None:
+    def __init__(self, make_peer: MakePeer, backbone: RunningBackbone) -> None:
         self.publisher = make_peer(backbone)
         self.subscriber = make_peer(backbone)
         self.subscriber.keepalive()
@@ -66,12 +68,14 @@ class Traffic:
 
 
 @pytest.fixture
-def traffic(peer: Any, backbone: Any) -> Traffic:
+def traffic(peer: MakePeer, backbone: RunningBackbone) -> Traffic:
     return Traffic(peer, backbone)
 
 
 @pytest_twisted.ensureDeferred
-async def test_truncated_packets_are_dropped_and_counted(backbone: Any, peer: Any, traffic: Traffic) -> None:
+async def test_truncated_packets_are_dropped_and_counted(
+    backbone: RunningBackbone, peer: MakePeer, traffic: Traffic
+) -> None:
     bad = peer(backbone)
     # Truncations that are valid: KEEPALIVE without ADDR, ACK and PUSH of version 1.
     whole = {encode(Keepalive(token=b"t" * 16))[:7], encode(KeepaliveAck(b"t" * 16))[:1]}
@@ -90,7 +94,7 @@ async def test_truncated_packets_are_dropped_and_counted(backbone: Any, peer: An
 
 @pytest_twisted.ensureDeferred
 async def test_packets_with_invalid_lengths_or_types_are_dropped_and_counted(
-    backbone: Any, peer: Any, traffic: Traffic
+    backbone: RunningBackbone, peer: MakePeer, traffic: Traffic
 ) -> None:
     bad, began = peer(backbone), monotonic()
     for length in (0, 3, 5, 65_526, 65_535):
@@ -120,7 +124,9 @@ async def test_packets_with_invalid_lengths_or_types_are_dropped_and_counted(
 
 
 @pytest_twisted.ensureDeferred
-async def test_garbage_at_full_rate_does_not_disturb_a_stream(backbone: Any, peer: Any, traffic: Traffic) -> None:
+async def test_garbage_at_full_rate_does_not_disturb_a_stream(
+    backbone: RunningBackbone, peer: MakePeer, traffic: Traffic
+) -> None:
     seed = 4711
     rng = Random(seed)
     bad = peer(backbone)
@@ -139,7 +145,9 @@ async def test_garbage_at_full_rate_does_not_disturb_a_stream(backbone: Any, pee
 
 
 @pytest_twisted.ensureDeferred
-async def test_flood_of_repair_requests_is_rate_limited(start_backbone: Any, peer: Any, tmp_path: Path) -> None:
+async def test_flood_of_repair_requests_is_rate_limited(
+    start_backbone: StartBackbone, peer: MakePeer, tmp_path: Path
+) -> None:
     # A rate so low that it limits on the slowest machine.
     (tmp_path / "limits").write_text("request-rate = 1\nrequest-burst = 8000\n")
     backbone = start_backbone("--metrics", "tcp:0", "--limits", "limits")
@@ -164,7 +172,7 @@ async def test_flood_of_repair_requests_is_rate_limited(start_backbone: Any, pee
 
 
 @pytest_twisted.ensureDeferred
-async def test_messages_up_to_the_maximum_size_arrive_unchanged(backbone: Any, peer: Any) -> None:
+async def test_messages_up_to_the_maximum_size_arrive_unchanged(backbone: RunningBackbone, peer: MakePeer) -> None:
     """A message of 65,498 bytes arrives whole; one of 65,499 fits a PUSH of version 1, but no DELIVER."""
     sender, subscriber = peer(backbone), peer(backbone)
     subscriber.keepalive()
@@ -204,7 +212,9 @@ class Collector(SubscriberProtocol):
 
 
 @pytest_twisted.ensureDeferred
-async def test_forged_delivers_do_not_ruin_a_stream(backbone: Any, peer: Any, in_time: Any, leaving: list[Any]) -> None:
+async def test_forged_delivers_do_not_ruin_a_stream(
+    backbone: RunningBackbone, peer: MakePeer, in_time: InTime, leaving: list[Any]
+) -> None:
     from twisted.internet import reactor
 
     subscriber = await join(reactor, Collector(), backbone.text)
@@ -227,7 +237,7 @@ async def test_forged_delivers_do_not_ruin_a_stream(backbone: Any, peer: Any, in
     assert subscriber.node.drops.counts["implausible"] == 1
 
 
-def test_stream_ends_at_the_highest_sequence_number(start_backbone: Any, peer: Any) -> None:
+def test_stream_ends_at_the_highest_sequence_number(start_backbone: StartBackbone, peer: MakePeer) -> None:
     backbone = start_backbone("--start-at", MAX_SEQUENCE - 2)
     subscriber, publisher = peer(backbone), peer(backbone)
     subscriber.keepalive()

@@ -18,6 +18,9 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from integration.running.control import Asking
+from integration.running.irc import Ircd, IrcStranger, JoinIrc, StartIrcd
+from integration.running.programs import AwaitTrue, Program, Start
 
 from fyrehose_twisted.hydra.wire.lines import untag
 from fyrehose_twisted.journal.reader import open_reader
@@ -39,7 +42,9 @@ SERVERS = [
 class Node:
     """``twistd hydra-node`` in a process of its own, restarted with the same options."""
 
-    def __init__(self, start: Any, await_true: Any, asking: Any, ports: tuple[int, int], root: Path, tag: str) -> None:
+    def __init__(
+        self, start: Start, await_true: AwaitTrue, asking: type[Asking], ports: tuple[int, int], root: Path, tag: str
+    ) -> None:
         self._start = start
         self.await_true = await_true
         self._asking = asking
@@ -48,7 +53,7 @@ class Node:
         self.port, self.control = ports
         self.scale = SCALE
         self.options: list[object] = []
-        self.program: Any = None
+        self.program: Program
 
     def start(self) -> Node:
         """Start or restart it."""
@@ -153,8 +158,13 @@ class Network(dict[str, Node]):
         node.wait_for(stands_by)  # A node that rejoined has another id, and its guardian other links.
 
 
+MakeNetwork = Callable[..., Network]
+
+
 @pytest.fixture
-def network(start: Any, await_true: Any, asking: Any, free_port: Any, tmp_path: Path) -> Callable[..., Network]:
+def network(
+    start: Start, await_true: AwaitTrue, asking: type[Asking], free_port: Callable[[], int], tmp_path: Path
+) -> Callable[..., Network]:
     """Return a function that makes nodes without starting them. By default all are linked to all others over TCP."""
 
     def made(tags: str, *common: object, links: dict[str, list[str]] | None = None) -> Network:
@@ -178,7 +188,7 @@ def on_irc() -> Callable[..., list[object]]:
     """Return the options of a node that may connect to IRC."""
     fast = "--channel", "#c", "--irc-rate", 1_000, "--irc-burst", 1_000
 
-    def options(*ircds: Any) -> list[object]:
+    def options(*ircds: Ircd) -> list[object]:
         return [part for ircd in ircds for part in ("--irc", ircd.address)] + list(fast)
 
     return options
@@ -187,7 +197,7 @@ def on_irc() -> Callable[..., list[object]]:
 class Talker:
     """IRC client that says numbered lines in the channel without end."""
 
-    def __init__(self, stranger: Any) -> None:
+    def __init__(self, stranger: IrcStranger) -> None:
         self._stranger = stranger
         self._over = threading.Event()
         self.said = 0
@@ -211,7 +221,7 @@ def numbers(lines: list[bytes]) -> list[int]:
     return [int(found[1]) for line in lines if (found := re.search(rb" PRIVMSG #c :n (\d+)$", line))]
 
 
-def hello(stranger: Any, follower: Any) -> None:
+def hello(stranger: IrcStranger, follower: Program) -> None:
     """Say hello until the follower prints it, since a follower does not report when it starts to follow."""
 
     def is_printed() -> bool:
@@ -259,7 +269,11 @@ def finishing() -> Iterator[list[Any]]:
 
 
 def test_lines_are_relayed_from_and_to_irc(
-    start: Any, start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any
+    start: Start,
+    start_ircd: StartIrcd,
+    irc_stranger: JoinIrc,
+    network: MakeNetwork,
+    on_irc: Callable[..., list[object]],
 ) -> None:
     ircd = start_ircd("ngircd")
     stranger = irc_stranger(ircd, "stranger", "#c")
@@ -284,7 +298,13 @@ def test_lines_are_relayed_from_and_to_irc(
 @pytest.mark.extended
 @pytest.mark.parametrize("server", SERVERS)
 def test_channel_keeps_a_leader_whichever_node_is_killed(
-    server: str, start: Any, start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any, finishing: list[Any]
+    server: str,
+    start: Start,
+    start_ircd: StartIrcd,
+    irc_stranger: JoinIrc,
+    network: MakeNetwork,
+    on_irc: Callable[..., list[object]],
+    finishing: list[Any],
 ) -> None:
     ircd = start_ircd(server)
     stranger = irc_stranger(ircd, "stranger", "#c")
@@ -390,7 +410,12 @@ def test_channel_keeps_a_leader_whichever_node_is_killed(
 
 @pytest.mark.soak(seconds=90)
 def test_line_journals_of_all_nodes_can_be_verified(
-    start: Any, start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any, tmp_path: Path
+    start: Start,
+    start_ircd: StartIrcd,
+    irc_stranger: JoinIrc,
+    network: MakeNetwork,
+    on_irc: Callable[..., list[object]],
+    tmp_path: Path,
 ) -> None:
     ircd = start_ircd("ngircd")
     stranger = irc_stranger(ircd, "stranger", "#c")
@@ -431,7 +456,7 @@ def test_line_journals_of_all_nodes_can_be_verified(
 
 @pytest.mark.extended
 def test_suspended_leader_says_nothing_after_its_lease(
-    start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any
+    start_ircd: StartIrcd, irc_stranger: JoinIrc, network: MakeNetwork, on_irc: Callable[..., list[object]]
 ) -> None:
     ircd = start_ircd("ngircd")
     stranger = irc_stranger(ircd, "stranger", "#c")
@@ -480,7 +505,7 @@ def test_suspended_leader_says_nothing_after_its_lease(
 
 @pytest.mark.extended
 def test_nodes_fail_over_to_the_next_server_despite_garbage_on_all_ports(
-    start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any
+    start_ircd: StartIrcd, irc_stranger: JoinIrc, network: MakeNetwork, on_irc: Callable[..., list[object]]
 ) -> None:
     ircd, spare = start_ircd("ngircd"), start_ircd("ngircd")
     nodes = network("abc", *on_irc(ircd, spare))
@@ -521,11 +546,11 @@ def test_nodes_fail_over_to_the_next_server_despite_garbage_on_all_ports(
 
 @pytest.mark.extended
 def test_five_kinds_of_links_with_a_secret_form_one_network(
-    start_ircd: Any,
-    irc_stranger: Any,
-    network: Any,
-    on_irc: Any,
-    free_port: Any,
+    start_ircd: StartIrcd,
+    irc_stranger: JoinIrc,
+    network: MakeNetwork,
+    on_irc: Callable[..., list[object]],
+    free_port: Callable[[], int],
     certified: tuple[Path, Path],
     tmp_path: Path,
 ) -> None:
@@ -586,7 +611,9 @@ def test_five_kinds_of_links_with_a_secret_form_one_network(
         node.stop()
 
 
-def test_invalid_node_option_is_reported_in_one_line(start: Any, free_port: Any, tmp_path: Path) -> None:
+def test_invalid_node_option_is_reported_in_one_line(
+    start: Start, free_port: Callable[[], int], tmp_path: Path
+) -> None:
     wrong = start("twistd", "-n", "--pidfile=", "hydra-node", "--tag", "a", "--link", "nonsense", cwd=tmp_path)
     assert wrong.finish() == 1
     assert "'nonsense' is not a link" in wrong.out + wrong.err
@@ -595,7 +622,7 @@ def test_invalid_node_option_is_reported_in_one_line(start: Any, free_port: Any,
     assert re.fullmatch(r"fyrehose: no node at tcp:\d+: refused; .*\n", nobody.err)
 
 
-def test_guardian_detects_the_exit_of_its_parent_only_by_the_kernel(start: Any, tmp_path: Path) -> None:
+def test_guardian_detects_the_exit_of_its_parent_only_by_the_kernel(start: Start, tmp_path: Path) -> None:
     """Neither a closed standard input nor SIGTERM ends a guardian before its node exits."""
     heard, accepted = b"", threading.Event()
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from integration.running.clock import SkippingClock
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.internet.error import (
@@ -157,7 +158,7 @@ class Accepted(Factory):
 
 
 @pytest.fixture
-def make_clock(skipping_clock: Any) -> Iterator[Callable[[], Any]]:
+def make_clock(skipping_clock: type[SkippingClock]) -> Iterator[Callable[[], Any]]:
     """Return a factory of clocks that the test advances."""
     clocks: list[Any] = []
 
@@ -177,11 +178,11 @@ def clock(make_clock: Callable[[], Any]) -> Any:
 
 
 @pytest.fixture
-def port(clock: Any) -> Iterator[Callable[..., UdpPort]]:
+def port(clock: SkippingClock) -> Iterator[Callable[..., UdpPort]]:
     """Return a factory of UDP ports on loopback."""
     ports: list[UdpPort] = []
 
-    def made(clock: Any = clock, **more: Any) -> UdpPort:
+    def made(clock: SkippingClock = clock, **more: Any) -> UdpPort:
         ports.append(UdpPort(clock, "127.0.0.1", max_ping=MAX_PING, **more))
         ports[-1].start()
         return ports[-1]
@@ -231,7 +232,7 @@ def udp_pair(one: UdpPort, other: UdpPort) -> Deferred[tuple[End, End]]:
     return gatherResults([dial(one, other), timed(accepted.next())])
 
 
-def fifo_pair(clock: Any, directory: Path) -> Deferred[tuple[End, End]]:
+def fifo_pair(clock: SkippingClock, directory: Path) -> Deferred[tuple[End, End]]:
     """Open both sides of a link."""
     endpoints = [FifoEndpoint(clock, str(directory), max_ping=MAX_PING) for _ in range(2)]
     return gatherResults([timed(endpoint.connect(Factory.forProtocol(End))) for endpoint in endpoints])
@@ -240,7 +241,7 @@ def fifo_pair(clock: Any, directory: Path) -> Deferred[tuple[End, End]]:
 @pytest.mark.parametrize("kind", ["udp", "udp with a secret", "fifo"])
 @pytest_twisted.inlineCallbacks
 def test_carrier_transfers_many_lines_both_ways_and_closes(
-    kind: str, clock: Any, port: Callable[..., UdpPort], tmp_path: Path
+    kind: str, clock: SkippingClock, port: Callable[..., UdpPort], tmp_path: Path
 ) -> Any:
     if kind == "fifo":
         one, other = yield fifo_pair(clock, tmp_path / "link")
@@ -308,7 +309,7 @@ class Talk(NodeConnection):
 @pytest.mark.parametrize("kind", ["udp", "fifo"])
 @pytest_twisted.inlineCallbacks
 def test_node_connections_run_on_each_carrier(
-    kind: str, clock: Any, port: Callable[..., UdpPort], tmp_path: Path
+    kind: str, clock: SkippingClock, port: Callable[..., UdpPort], tmp_path: Path
 ) -> Any:
     if kind == "udp":
         one, other = port(), port()
@@ -332,7 +333,11 @@ def test_node_connections_run_on_each_carrier(
 @pytest.mark.parametrize("kind", ["udp", "fifo"])
 @pytest_twisted.inlineCallbacks
 def test_killed_process_ends_the_link_of_its_peer(
-    kind: str, clock: Any, port: Callable[..., UdpPort], tmp_path: Path, other_side: Any
+    kind: str,
+    clock: SkippingClock,
+    port: Callable[..., UdpPort],
+    tmp_path: Path,
+    other_side: Callable[..., subprocess.Popen[bytes]],
 ) -> Any:
     accepted = Accepted()
     if kind == "udp":
@@ -358,7 +363,9 @@ def test_killed_process_ends_the_link_of_its_peer(
 
 
 @pytest_twisted.inlineCallbacks
-def test_restarted_process_ends_the_previous_fifo_link(clock: Any, tmp_path: Path, other_side: Any) -> Any:
+def test_restarted_process_ends_the_previous_fifo_link(
+    clock: SkippingClock, tmp_path: Path, other_side: Callable[..., subprocess.Popen[bytes]]
+) -> Any:
     process = other_side("fifo", tmp_path / "link")
     endpoint = FifoEndpoint(clock, str(tmp_path / "link"), max_ping=MAX_PING)
     end = yield timed(endpoint.connect(Accepted()))
@@ -384,7 +391,7 @@ def test_aborted_udp_link_ends_at_the_peer(port: Callable[..., UdpPort]) -> Any:
 
 
 @pytest_twisted.inlineCallbacks
-def test_rebound_udp_port_ends_its_previous_links(port: Callable[..., UdpPort], free_port: Any) -> Any:
+def test_rebound_udp_port_ends_its_previous_links(port: Callable[..., UdpPort], free_port: Callable[[], int]) -> Any:
     place = free_port()  # A port that the kernel assigns to no other process while it is unbound.
     listening, first = port(), port(port=place)
     _, accepted = yield udp_pair(first, listening)
@@ -401,7 +408,7 @@ def test_rebound_udp_port_ends_its_previous_links(port: Callable[..., UdpPort], 
 
 
 @pytest_twisted.inlineCallbacks
-def test_unanswered_or_refused_udp_dials_fail(port: Callable[..., UdpPort], clock: Any) -> Any:
+def test_unanswered_or_refused_udp_dials_fail(port: Callable[..., UdpPort], clock: SkippingClock) -> Any:
     one, other = port(), port(secret=SECRET, accepted=0)
     other.server_endpoint().listen(Accepted())
     unanswered = dial(one, other)
@@ -445,7 +452,9 @@ def test_stopped_udp_listener_refuses_dials_and_keeps_open_links(
 
 
 @pytest_twisted.inlineCallbacks
-def test_udp_dial_resolves_names_and_a_port_in_use_is_reported(port: Callable[..., UdpPort], clock: Any) -> Any:
+def test_udp_dial_resolves_names_and_a_port_in_use_is_reported(
+    port: Callable[..., UdpPort], clock: SkippingClock
+) -> Any:
     other = port()
     accepted = Accepted()
     other.server_endpoint().listen(accepted)
@@ -480,7 +489,7 @@ def test_garbage_datagrams_do_not_disturb_a_udp_link(port: Callable[..., UdpPort
 
 
 @pytest_twisted.inlineCallbacks
-def test_fifo_links_leak_no_descriptors(port: Callable[..., UdpPort], clock: Any, tmp_path: Path) -> Any:
+def test_fifo_links_leak_no_descriptors(port: Callable[..., UdpPort], clock: SkippingClock, tmp_path: Path) -> Any:
     yield fifo_once(clock, tmp_path / "link")
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
@@ -489,7 +498,7 @@ def test_fifo_links_leak_no_descriptors(port: Callable[..., UdpPort], clock: Any
 
 
 @pytest_twisted.inlineCallbacks
-def fifo_once(clock: Any, directory: Path) -> Any:
+def fifo_once(clock: SkippingClock, directory: Path) -> Any:
     one, other = yield fifo_pair(clock, directory)
     one.close()
     yield timed(gatherResults([one.lost, other.lost]))

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from integration.running.clock import SkippingClock
+from integration.running.irc import Ircd, IrcStranger, JoinIrc, StartIrcd
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.error import ConnectError
@@ -120,7 +122,7 @@ def active() -> Iterator[Callable[..., Active]]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
 async def test_irc_lines_are_relayed_verbatim_both_ways(
-    kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
+    kind: str, start_ircd: StartIrcd, irc_stranger: JoinIrc, active: Callable[..., Active]
 ) -> None:
     ircd = start_ircd(kind)
     stranger = await deferToThread(irc_stranger, ircd, "anna", "#c")
@@ -158,7 +160,7 @@ async def test_irc_lines_are_relayed_verbatim_both_ways(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
 async def test_ping_is_answered_after_the_errors_for_earlier_lines(
-    kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
+    kind: str, start_ircd: StartIrcd, irc_stranger: JoinIrc, active: Callable[..., Active]
 ) -> None:
     ircd = start_ircd(kind)
     stranger = await deferToThread(irc_stranger, ircd, "anna", "#c")
@@ -202,7 +204,7 @@ async def test_ping_is_answered_after_the_errors_for_earlier_lines(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
 async def test_split_message_arrives_complete(
-    kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
+    kind: str, start_ircd: StartIrcd, irc_stranger: JoinIrc, active: Callable[..., Active]
 ) -> None:
     ircd = start_ircd(kind)
     stranger = await deferToThread(irc_stranger, ircd, "anna", "#c")
@@ -224,7 +226,7 @@ async def test_split_message_arrives_complete(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
 async def test_taken_nick_is_reclaimed_once_it_is_free(
-    kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
+    kind: str, start_ircd: StartIrcd, irc_stranger: JoinIrc, active: Callable[..., Active]
 ) -> None:
     ircd = start_ircd(kind)
     ghost = await deferToThread(irc_stranger, ircd, "bot")
@@ -240,7 +242,7 @@ async def test_taken_nick_is_reclaimed_once_it_is_free(
 
 @pytest_twisted.ensureDeferred
 async def test_nick_is_reclaimed_when_its_holder_renames_itself_in_the_channel(
-    start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
+    start_ircd: StartIrcd, irc_stranger: JoinIrc, active: Callable[..., Active]
 ) -> None:
     ircd = start_ircd("ircd-hybrid")
     ghost = await deferToThread(irc_stranger, ircd, "bot", "#c")
@@ -253,7 +255,11 @@ async def test_nick_is_reclaimed_when_its_holder_renames_itself_in_the_channel(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
 async def test_connection_rejoins_after_a_kick_and_reconnects_after_a_kill(
-    kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active], monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    start_ircd: StartIrcd,
+    irc_stranger: JoinIrc,
+    active: Callable[..., Active],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fyrehose_twisted.hydra.irc.active.REJOIN_DELAYS", (0.05, 60.0))
     ircd = start_ircd(kind)
@@ -279,7 +285,7 @@ async def test_connection_rejoins_after_a_kick_and_reconnects_after_a_kill(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
 async def test_connection_fails_over_when_its_irc_server_is_killed(
-    kind: str, start_ircd: Any, active: Callable[..., Active]
+    kind: str, start_ircd: StartIrcd, active: Callable[..., Active]
 ) -> None:
     first, second = start_ircd(kind), start_ircd(kind)
     bot = active(first.address, second.address)
@@ -297,7 +303,7 @@ async def test_connection_fails_over_when_its_irc_server_is_killed(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
 async def test_channels_that_refuse_the_bot_are_retried(
-    kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
+    kind: str, start_ircd: StartIrcd, irc_stranger: JoinIrc, active: Callable[..., Active]
 ) -> None:
     ircd = start_ircd(kind)
     oper = await deferToThread(irc_stranger, ircd, "anna", "#shut")
@@ -325,7 +331,7 @@ async def test_channels_that_refuse_the_bot_are_retried(
 
 @pytest_twisted.ensureDeferred
 async def test_irc_over_tls_accepts_a_configured_trust_root(
-    start_ircd: Any, irc_stranger: Any, active: Callable[..., Active], certified: tuple[Path, Path]
+    start_ircd: StartIrcd, irc_stranger: JoinIrc, active: Callable[..., Active], certified: tuple[Path, Path]
 ) -> None:
     certificate, key = certified
     ircd = start_ircd("ngircd", (certificate, key))
@@ -345,7 +351,9 @@ async def test_irc_over_tls_accepts_a_configured_trust_root(
 @pytest.mark.soak(seconds=60)
 @pytest.mark.parametrize("kind", ["ngircd", "inspircd", "ircd-hybrid"])
 @pytest_twisted.ensureDeferred
-async def test_throttling_irc_server_is_not_considered_silent(kind: str, start_ircd: Any, irc_stranger: Any) -> None:
+async def test_throttling_irc_server_is_not_considered_silent(
+    kind: str, start_ircd: StartIrcd, irc_stranger: JoinIrc
+) -> None:
     ircd = start_ircd(kind, holds_back=True)
     stranger = await deferToThread(irc_stranger, ircd, "anna", "#c")
     node = HydraService(
@@ -397,7 +405,7 @@ class End(Protocol):
         return self.lost.value
 
 
-def dial(ircd: Any, nick: str, peer: str, clock: Any = reactor, **more: Any) -> Any:
+def dial(ircd: Ircd, nick: str, peer: str, clock: Any = reactor, **more: Any) -> Any:
     """Connect one end."""
     options = {"rate": 200.0, "max_ping": MAX_PING, **more}
     config = IrcLinkConfig(host="127.0.0.1", port=ircd.port, nick=nick, peer=peer, **options)
@@ -405,7 +413,7 @@ def dial(ircd: Any, nick: str, peer: str, clock: Any = reactor, **more: Any) -> 
     return endpoint.connect(Factory.forProtocol(End))
 
 
-async def linked(ircd: Any, clock: Any = reactor, **more: Any) -> tuple[Any, Any]:
+async def linked(ircd: Ircd, clock: Any = reactor, **more: Any) -> tuple[Any, Any]:
     """Connect both ends; the clock is that of the first."""
     ends = [dial(ircd, "ivan", "boris", clock, **more), dial(ircd, "boris", "ivan", **more)]
     for end in ends:
@@ -413,7 +421,7 @@ async def linked(ircd: Any, clock: Any = reactor, **more: Any) -> tuple[Any, Any
     return (await ends[0], await ends[1])
 
 
-async def is_off_irc(stranger: Any, nick: str) -> None:
+async def is_off_irc(stranger: IrcStranger, nick: str) -> None:
     """Wait until the server has released a nick."""
 
     def is_off() -> bool:
@@ -433,7 +441,7 @@ async def hang_up(*ends: Any) -> None:
 @pytest.mark.parametrize("secret", [None, b"sixteen bytes or more"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
-async def test_irc_link_delivers_all_data(kind: str, secret: bytes | None, start_ircd: Any) -> None:
+async def test_irc_link_delivers_all_data(kind: str, secret: bytes | None, start_ircd: StartIrcd) -> None:
     ircd = start_ircd(kind)
     ivan, boris = await linked(ircd, secret=secret)
     assert ivan.transport.getPeer().host == f"irc:{ircd.address}:boris"
@@ -460,7 +468,7 @@ async def test_irc_link_delivers_all_data(kind: str, secret: bytes | None, start
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
 async def test_irc_link_ends_when_its_peer_is_gone(
-    kind: str, start_ircd: Any, irc_stranger: Any, skipping_clock: Any
+    kind: str, start_ircd: StartIrcd, irc_stranger: JoinIrc, skipping_clock: type[SkippingClock]
 ) -> None:
     ircd, clock = start_ircd(kind), skipping_clock()
     oper = await deferToThread(irc_stranger, ircd, "anna")
@@ -493,7 +501,7 @@ async def test_irc_link_ends_when_its_peer_is_gone(
 
 
 @pytest_twisted.ensureDeferred
-async def test_taken_nick_of_an_irc_link_is_reported(start_ircd: Any, irc_stranger: Any) -> None:
+async def test_taken_nick_of_an_irc_link_is_reported(start_ircd: StartIrcd, irc_stranger: JoinIrc) -> None:
     ircd = start_ircd("ngircd")
     await deferToThread(irc_stranger, ircd, "boris")
     with pytest.raises(ConnectError, match="the nick boris is refused"):

@@ -13,6 +13,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from integration.running.backbone import RunningBackbone
+from integration.running.journal import RunningJournal, StartJournal, StartLoad
+from integration.running.programs import Start
 
 from fyrehose_twisted.fyrehose.wire.codec import encode_deliver
 from fyrehose_twisted.journal.errors import NotInJournal
@@ -71,7 +74,7 @@ def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     return "--protocol", "patient.PatientJournalProtocol"
 
 
-def caught_up(backbone: Any, *journals: Any) -> int:
+def caught_up(backbone: RunningBackbone, *journals: RunningJournal) -> int:
     """Wait until the journals have all messages of the backbone; return the last number."""
     last: int = backbone.sequence
     for journal in journals:
@@ -80,7 +83,7 @@ def caught_up(backbone: Any, *journals: Any) -> int:
 
 
 def test_two_journals_are_equal_and_serve_a_late_subscriber(
-    start: Any, backbone: Any, start_journal: Any, check: Check
+    start: Start, backbone: RunningBackbone, start_journal: StartJournal, check: Check
 ) -> None:
     journals = [start_journal(backbone, name) for name in ("a", "b")]
     backbone.wait_for_clients(2)
@@ -108,7 +111,12 @@ def test_two_journals_are_equal_and_serve_a_late_subscriber(
 @pytest.mark.extended
 @pytest.mark.parametrize("seed", SEEDS)
 def test_messages_seen_by_readers_survive_repeated_kills_of_a_journal(
-    backbone: Any, start_journal: Any, load: Any, check: Check, patient: tuple[str, str], seed: int | None
+    backbone: RunningBackbone,
+    start_journal: StartJournal,
+    load: StartLoad,
+    check: Check,
+    patient: tuple[str, str],
+    seed: int | None,
 ) -> None:
     rng = random_of(seed)
     journals = [
@@ -145,7 +153,7 @@ def test_messages_seen_by_readers_survive_repeated_kills_of_a_journal(
 
 @pytest.mark.extended
 def test_sigterm_under_load_leaves_no_partial_record(
-    backbone: Any, start_journal: Any, load: Any, check: Check, patient: tuple[str, str]
+    backbone: RunningBackbone, start_journal: StartJournal, load: StartLoad, check: Check, patient: tuple[str, str]
 ) -> None:
     stopped = start_journal(backbone, "stopped", *patient)
     other = start_journal(backbone, "other", "--fsync", 3_600, *patient)
@@ -183,7 +191,7 @@ def size_of(path: Path) -> int:
 
 @pytest.mark.extended
 def test_retention_under_load_keeps_the_newest_records(
-    start: Any, backbone: Any, start_journal: Any, load: Any, check: Check
+    start: Start, backbone: RunningBackbone, start_journal: StartJournal, load: StartLoad, check: Check
 ) -> None:
     limit = 12_000_000
     journal = start_journal(backbone, "short", "--retention", "12MB")
@@ -229,7 +237,7 @@ def test_retention_under_load_keeps_the_newest_records(
 
 @pytest.mark.extended
 def test_remote_readers_receive_the_records_of_the_files(
-    backbone: Any, start_journal: Any, load: Any, tmp_path: Path
+    backbone: RunningBackbone, start_journal: StartJournal, load: StartLoad, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_bytes(SECRET)
     (tmp_path / "secret").chmod(0o600)
@@ -264,7 +272,7 @@ def test_remote_readers_receive_the_records_of_the_files(
 @pytest.mark.extended
 @pytest.mark.parametrize("seed", SEEDS)
 def test_garbage_at_every_port_does_not_disturb_a_journal(
-    backbone: Any, start_journal: Any, load: Any, check: Check, seed: int | None
+    backbone: RunningBackbone, start_journal: StartJournal, load: StartLoad, check: Check, seed: int | None
 ) -> None:
     rng = random_of(seed)
     journal = start_journal(backbone, "bothered", "--serve", "tcp:0")
@@ -302,7 +310,7 @@ def test_garbage_at_every_port_does_not_disturb_a_journal(
 
 
 def test_a_journal_in_use_is_refused_in_one_line(
-    backbone: Any, start_journal: Any, launch_journal: Any, tmp_path: Path
+    backbone: RunningBackbone, start_journal: StartJournal, launch_journal: Start, tmp_path: Path
 ) -> None:
     journal = start_journal(backbone, "used")
     second = launch_journal("-b", backbone.text, "-d", tmp_path / "used")

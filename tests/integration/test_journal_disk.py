@@ -6,9 +6,11 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from integration.running.backbone import RunningBackbone
+from integration.running.journal import Check, RunningJournal, StartJournal
+from integration.running.programs import Start
 
 pytestmark = pytest.mark.extended
 
@@ -21,7 +23,7 @@ class SmallDisk:
     :ivar path: its path for other processes, too.
     """
 
-    def __init__(self, start: Any, mount_point: Path) -> None:
+    def __init__(self, start: Start, mount_point: Path) -> None:
         mount_point.mkdir()
         self._mount_point = mount_point
         # The namespace exists while this process reads its input.
@@ -38,7 +40,7 @@ class SmallDisk:
 
 
 @pytest.fixture
-def small_disk(start: Any, tmp_path: Path, program: Callable[[str, str], Path]) -> SmallDisk:
+def small_disk(start: Start, tmp_path: Path, program: Callable[[str, str], Path]) -> SmallDisk:
     program("unshare", "util-linux")
     program("nsenter", "util-linux")
     mounting = ["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", str(tmp_path)]
@@ -49,13 +51,13 @@ def small_disk(start: Any, tmp_path: Path, program: Callable[[str, str], Path]) 
     return SmallDisk(start, tmp_path / "small")
 
 
-def publish(start: Any, backbone: Any, first: int, last: int) -> None:
+def publish(start: Start, backbone: RunningBackbone, first: int, last: int) -> None:
     lines = b"".join(b"%0*d\n" % (1_000, number) for number in range(first, last + 1))
     publisher = start("fyrehose", "pub", "-b", backbone.text)
     assert publisher.finish(lines) == 0, publisher
 
 
-def stopped_for_want_of_room(journal: Any) -> None:
+def stopped_for_want_of_room(journal: RunningJournal) -> None:
     assert journal.program.process.wait(120) == 1, journal.program
     assert journal.program.finish() == 1
     out = journal.program.out
@@ -69,7 +71,7 @@ def stopped_for_want_of_room(journal: Any) -> None:
 
 
 def test_full_disk_stops_the_journal_until_space_is_free(
-    start: Any, backbone: Any, start_journal: Any, check: Any, small_disk: SmallDisk
+    start: Start, backbone: RunningBackbone, start_journal: StartJournal, check: Check, small_disk: SmallDisk
 ) -> None:
     whole = start_journal(backbone, "whole")
     small = start_journal(backbone, small_disk.path)
@@ -97,7 +99,7 @@ def test_full_disk_stops_the_journal_until_space_is_free(
 
 
 def test_shorter_retention_frees_a_full_disk(
-    start: Any, backbone: Any, start_journal: Any, check: Any, small_disk: SmallDisk
+    start: Start, backbone: RunningBackbone, start_journal: StartJournal, check: Check, small_disk: SmallDisk
 ) -> None:
     whole = start_journal(backbone, "whole")
     small = start_journal(backbone, small_disk.path)

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from integration.running.backbone import RunningBackbone
+from integration.running.journal import StartJournal
+from integration.running.programs import InTime, Start
 
 from fyrehose_twisted.errors import ConfigurationError, MessageNotKept
 from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig
@@ -20,7 +23,7 @@ LINES = b"".join(b"%0*d\n" % (1_000, number) for number in range(COUNT))
 
 
 def test_messages_confirmed_as_kept_survive_a_kill_of_all_services(
-    start: Any, backbone: Any, start_journal: Any
+    start: Start, backbone: RunningBackbone, start_journal: StartJournal
 ) -> None:
     journals = [start_journal(backbone, name) for name in ("one", "two")]
     backbone.wait_for_clients(2)
@@ -33,7 +36,9 @@ def test_messages_confirmed_as_kept_survive_a_kill_of_all_services(
         assert b"".join(line + b"\n" for line in sorted(journal.lines())) == LINES
 
 
-def test_suspended_journal_does_not_count_as_keeping_a_message(start: Any, backbone: Any, start_journal: Any) -> None:
+def test_suspended_journal_does_not_count_as_keeping_a_message(
+    start: Start, backbone: RunningBackbone, start_journal: StartJournal
+) -> None:
     journals = [start_journal(backbone, name) for name in ("one", "two")]
     backbone.wait_for_clients(2)
     first = start("fyrehose", "pub", "-b", backbone.text, "--kept", 2)
@@ -52,7 +57,7 @@ def test_suspended_journal_does_not_count_as_keeping_a_message(start: Any, backb
 
 @pytest.mark.extended
 def test_journals_lose_no_messages_that_arrive_faster_than_they_write(
-    start: Any, backbone: Any, start_journal: Any, tmp_path: Path
+    start: Start, backbone: RunningBackbone, start_journal: StartJournal, tmp_path: Path
 ) -> None:
     count, large = 4_000, tmp_path / "large"
     large.write_bytes(b"".join(b"%0*d\n" % (60_000, number) for number in range(count)))
@@ -67,7 +72,7 @@ def test_journals_lose_no_messages_that_arrive_faster_than_they_write(
 
 @pytest_twisted.ensureDeferred
 async def test_unkept_message_fails_with_the_number_of_journals_that_have_it(
-    backbone: Any, in_time: Any, leaving: list[Any]
+    backbone: RunningBackbone, in_time: InTime, leaving: list[Any]
 ) -> None:
     from twisted.internet import reactor
 
@@ -83,7 +88,7 @@ async def test_unkept_message_fails_with_the_number_of_journals_that_have_it(
 
 
 @pytest_twisted.ensureDeferred
-async def test_kept_requires_protocol_version_2(backbone: Any, leaving: list[Any]) -> None:
+async def test_kept_requires_protocol_version_2(backbone: RunningBackbone, leaving: list[Any]) -> None:
     from twisted.internet import reactor
 
     publisher = await join(reactor, PublisherProtocol(ClientConfig(dialect=Dialect.V1)), backbone.text)

@@ -17,6 +17,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from integration.running.programs import Start
+
 DEADLINE = 120.0
 LOGGER = "--logger=fyrehose_twisted.process.logs.json_lines"
 GARBAGE = (
@@ -45,7 +47,7 @@ def objects(text: str) -> list[dict[str, Any]]:
     return read
 
 
-def test_json_log_of_a_backbone_has_one_object_per_line(start: Any, tmp_path: Path) -> None:
+def test_json_log_of_a_backbone_has_one_object_per_line(start: Start, tmp_path: Path) -> None:
     backbone = start("twistd", "-n", "--pidfile=", LOGGER, "fyrehose-backbone", "--port", 0, cwd=tmp_path)
     port = int(backbone.wait_for(r'"host":"127\.0\.0\.1","port":(\d+)')[1])
     send_garbage(port)
@@ -63,7 +65,7 @@ def test_json_log_of_a_backbone_has_one_object_per_line(start: Any, tmp_path: Pa
     assert read[-1]["message"] == "Server Shut Down."
 
 
-def test_exception_of_an_application_is_one_json_line(start: Any, tmp_path: Path) -> None:
+def test_exception_of_an_application_is_one_json_line(start: Start, tmp_path: Path) -> None:
     (tmp_path / "application.py").write_text(
         "from fyrehose_twisted.fyrehose.protocol import BackboneProtocol\n"
         "class Wrong(BackboneProtocol):\n"
@@ -122,7 +124,7 @@ def test_daemon_writes_and_rotates_its_json_log_file(tmp_path: Path) -> None:
     assert objects((tmp_path / "backbone.log.1").read_text())
 
 
-def test_daemon_that_logs_to_standard_output_does_not_start(start: Any, tmp_path: Path) -> None:
+def test_daemon_that_logs_to_standard_output_does_not_start(start: Start, tmp_path: Path) -> None:
     backbone = start("twistd", "--logfile=-", LOGGER, "fyrehose-backbone", "--port", 0, cwd=tmp_path)
     assert backbone.finish() == 1
     assert backbone.err == (

@@ -11,6 +11,9 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from integration.running.backbone import RunningBackbone
+from integration.running.journal import StartJournal
+from integration.running.programs import Program, Start
 
 DEADLINE = 120.0
 PUBLISHER = "fyrehose_twisted.fyrehose.protocol.publisher.PublisherProtocol"
@@ -19,10 +22,10 @@ Client = Callable[..., Any]
 
 
 @pytest.fixture
-def start_client(start: Any, tmp_path: Path) -> Client:
+def start_client(start: Start, tmp_path: Path) -> Client:
     """Start ``twistd fyrehose-client`` without waiting."""
 
-    def started(backbone: Any, *options: object) -> Any:
+    def started(backbone: RunningBackbone, *options: object) -> Any:
         return start(
             *("twistd", "-n", "--pidfile=", "fyrehose-client", "--protocol", PUBLISHER, "-b", backbone.text),
             *options,
@@ -33,7 +36,7 @@ def start_client(start: Any, tmp_path: Path) -> Client:
     return started
 
 
-def told_by(program: Any) -> dict[str, float]:
+def told_by(program: Program) -> dict[str, float]:
     """Return the metrics of a service, by name and labels."""
     with urlopen(program.wait_for(r"metrics at (http://127\.0\.0\.1:\d+/metrics)")[1], timeout=DEADLINE) as page:
         lines = page.read().decode().splitlines()
@@ -41,7 +44,7 @@ def told_by(program: Any) -> dict[str, float]:
 
 
 def test_metrics_of_backbone_journal_and_client_agree(
-    start: Any, backbone: Any, start_journal: Any, start_client: Client
+    start: Start, backbone: RunningBackbone, start_journal: StartJournal, start_client: Client
 ) -> None:
     journal = start_journal(backbone, "kept", "--metrics", "tcp:0")
     client = start_client(backbone, "--metrics", "tcp:0")
@@ -73,7 +76,7 @@ def test_metrics_of_backbone_journal_and_client_agree(
     assert "Traceback" not in client.out
 
 
-def test_client_that_cannot_serve_metrics_stops(backbone: Any, start_client: Client) -> None:
+def test_client_that_cannot_serve_metrics_stops(backbone: RunningBackbone, start_client: Client) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

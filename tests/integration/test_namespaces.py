@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.running.programs import Start
 from suite.spaces import PROGRAMS, Space, refusal
 
 pytestmark = pytest.mark.extended
@@ -21,7 +22,7 @@ COUNT = 20_000
 class Star:
     """Network namespaces around a router that forwards packets with loss."""
 
-    def __init__(self, start: Any, count: int) -> None:
+    def __init__(self, start: Start, count: int) -> None:
         self._start = start
         self.middle = Space()
         self.others = [Space() for _ in range(count)]
@@ -48,7 +49,7 @@ class Star:
 
 
 @pytest.fixture
-def star(start: Any, program: Callable[[str, str], Path]) -> Iterator[Callable[[int], Star]]:
+def star(start: Start, program: Callable[[str, str], Path]) -> Iterator[Callable[[int], Star]]:
     for name, package in (*PROGRAMS.items(), ("iptables", "iptables")):
         program(name, package)
     if why := refusal():

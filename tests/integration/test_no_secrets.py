@@ -11,9 +11,10 @@ import socket
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
+from integration.running.irc import StartIrcd
+from integration.running.programs import AwaitTrue, Program, Start
 from twisted.application.service import ServiceMaker
 from twisted.python.usage import UsageError
 
@@ -40,7 +41,7 @@ class Secret:
         return any(form in what for form in self.forms)
 
 
-def seen(program: Any) -> bytes:
+def seen(program: Program) -> bytes:
     """Return what other users can see of a process, and its output."""
     process = Path(f"/proc/{program.process.pid}")
     files = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
@@ -71,7 +72,7 @@ def garbage(port: int) -> None:
 
 @pytest.mark.parametrize("logger", [[], pytest.param([JSON_LOG], marks=pytest.mark.extended)])
 def test_backbone_frontend_and_query_do_not_disclose_secrets(
-    start: Any, await_true: Any, tmp_path: Path, logger: list[str]
+    start: Start, await_true: AwaitTrue, tmp_path: Path, logger: list[str]
 ) -> None:
     secret, token = Secret(tmp_path / "secret"), Secret(tmp_path / "tokens", "ann")
     twistd = ("twistd", "-n", "--pidfile=", *logger)
@@ -110,7 +111,7 @@ def test_backbone_frontend_and_query_do_not_disclose_secrets(
 
 
 @pytest.mark.extended
-def test_node_services_do_not_disclose_secrets(start: Any, start_ircd: Any, tmp_path: Path) -> None:
+def test_node_services_do_not_disclose_secrets(start: Start, start_ircd: StartIrcd, tmp_path: Path) -> None:
     ircd = start_ircd("ngircd")
     secret, token, password = (Secret(tmp_path / name) for name in ("secret", "token", "password"))
     common = ("twistd", "-n", "--pidfile=")

@@ -5,11 +5,15 @@ from __future__ import annotations
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.running.backbone import MakePeer, StartBackbone
+from integration.running.journal import Check, StartJournal, StartLoad
+from integration.running.programs import Start
 
 from fyrehose_twisted.fyrehose.wire.packets import Deliver
 
@@ -28,7 +32,7 @@ def passed(descriptor: int, name: str) -> tuple[list[str], dict[str, Any]]:
     return words, {"pass_fds": (descriptor,)}
 
 
-def test_limits_are_reloaded_on_sighup(start_backbone: Any, peer: Any, tmp_path: Path) -> None:
+def test_limits_are_reloaded_on_sighup(start_backbone: StartBackbone, peer: MakePeer, tmp_path: Path) -> None:
     limits = tmp_path / "limits.toml"
     limits.write_text("max-clients = 1\n")
     backbone = start_backbone("--limits", limits)
@@ -46,14 +50,14 @@ def test_limits_are_reloaded_on_sighup(start_backbone: Any, peer: Any, tmp_path:
     backbone.stop()
 
 
-def test_sighup_without_a_limits_file_is_ignored(start_backbone: Any) -> None:
+def test_sighup_without_a_limits_file_is_ignored(start_backbone: StartBackbone) -> None:
     backbone = start_backbone()
     backbone.program.signal(signal.SIGHUP).wait_for("SIGHUP: there is nothing to reload")
     backbone.stop()
 
 
 def test_messages_pushed_during_a_restart_with_a_passed_socket_are_not_lost(
-    start: Any, peer: Any, tmp_path: Path
+    start: Start, peer: MakePeer, tmp_path: Path
 ) -> None:
     with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as bound:
         bound.bind(("127.0.0.1", 0))
@@ -90,7 +94,11 @@ def test_messages_pushed_during_a_restart_with_a_passed_socket_are_not_lost(
 
 @pytest.mark.extended
 def test_backbone_restarted_under_load_leaves_no_gap(
-    start_backbone: Any, start_journal: Any, load: Any, check: Any, free_port: Any
+    start_backbone: StartBackbone,
+    start_journal: StartJournal,
+    load: StartLoad,
+    check: Check,
+    free_port: Callable[[], int],
 ) -> None:
     backbone = start_backbone("--metrics", "tcp:0", port=free_port())
     journal = start_journal(backbone, "journal")
@@ -112,7 +120,7 @@ def test_backbone_restarted_under_load_leaves_no_gap(
     backbone.stop()
 
 
-def test_missing_systemd_socket_is_reported(start: Any, tmp_path: Path) -> None:
+def test_missing_systemd_socket_is_reported(start: Start, tmp_path: Path) -> None:
     for option in ("--systemd=push", "--metrics=systemd:domain=INET:name=metrics"):
         program = start(
             "twistd",

@@ -16,6 +16,9 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from integration.running.backbone import RunningBackbone, StartBackbone
+from integration.running.programs import InTime, Program, Start
+from integration.running.relay import Crossing, StartRelay
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.protocol import DatagramProtocol
 from twisted.internet.task import deferLater
@@ -89,7 +92,7 @@ Subscribe = Callable[[str, Address], Any]
 
 
 @pytest.fixture
-def subscribe(start: Any, command: Command) -> Subscribe:
+def subscribe(start: Start, command: Command) -> Subscribe:
     """Return a function that starts a subscriber, given its file name and the backbone's address."""
 
     def subscribed(name: str, backbone: Address) -> Any:
@@ -115,7 +118,7 @@ class Log(SubscriberProtocol):
         self.lines.append(f"lost {first} to {last}\n")
 
 
-async def ours(backbone: Any, leaving: list[Any]) -> tuple[Log, PublisherProtocol]:
+async def ours(backbone: RunningBackbone, leaving: list[Any]) -> tuple[Log, PublisherProtocol]:
     """Return a subscriber and a publisher of the library, beside the two foreign subscribers."""
     from twisted.internet import reactor
 
@@ -126,7 +129,7 @@ async def ours(backbone: Any, leaving: list[Any]) -> tuple[Log, PublisherProtoco
     return log, publisher
 
 
-def check(kind: str, foreigner: Any, log: Log, published: list[bytes]) -> None:
+def check(kind: str, foreigner: Program, log: Log, published: list[bytes]) -> None:
     """Compare the output of a foreign subscriber with that of the library and with the published messages."""
     assert foreigner.signal(signal.SIGTERM).finish() == (0 if kind == CAREFUL else -signal.SIGTERM), foreigner
     assert foreigner.err == ""
@@ -150,7 +153,7 @@ def check(kind: str, foreigner: Any, log: Log, published: list[bytes]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
 async def test_foreign_subscribers_receive_the_whole_stream(
-    backbone: Any, subscribe: Subscribe, in_time: Any, leaving: list[Any], kind: str
+    backbone: RunningBackbone, subscribe: Subscribe, in_time: InTime, leaving: list[Any], kind: str
 ) -> None:
     foreigners = [subscribe(f"{kind}.{language}", backbone.address) for language in LANGUAGES]
     log, publisher = await ours(backbone, leaving)
@@ -172,7 +175,7 @@ class Bad:
     Repairs come from a port of their own, as they come from other hosts on a network.
     """
 
-    def __init__(self, reactor: Any, backbone: Address, relay: Any) -> None:
+    def __init__(self, reactor: Any, backbone: Address, relay: StartRelay) -> None:
         self.loss = self.reorder = 0.0
         self.lost = self.repairs = 0
         self._backbone = backbone
@@ -184,7 +187,7 @@ class Bad:
         relaying.listen(self._stranger)
         self.address: Address = relaying.address
 
-    def _carry(self, crossing: Any) -> None:
+    def _carry(self, crossing: Crossing) -> None:
         repair = crossing.source not in (self._backbone, crossing.client)
         self.repairs += repair
         port = self._stranger if repair else crossing.port
@@ -200,7 +203,12 @@ class Bad:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
 async def test_foreign_subscribers_repair_losses(
-    start_backbone: Any, relay: Any, subscribe: Subscribe, in_time: Any, leaving: list[Any], kind: str
+    start_backbone: StartBackbone,
+    relay: StartRelay,
+    subscribe: Subscribe,
+    in_time: InTime,
+    leaving: list[Any],
+    kind: str,
 ) -> None:
     from twisted.internet import reactor
 
@@ -450,7 +458,7 @@ def test_foreign_subscribers_handle_gaps_and_permanent_losses(set_stage: Callabl
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_foreign_subscriber_prints_its_usage(start: Any, command: Command, language: str) -> None:
+def test_foreign_subscriber_prints_its_usage(start: Start, command: Command, language: str) -> None:
     ran = start(*command(f"{CAREFUL}.{language}"), of_ours=False)
     assert ran.finish() == 2
     assert re.fullmatch(r"usage: .*subscriber.* HOST PORT\n", ran.err)

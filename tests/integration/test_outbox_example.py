@@ -6,7 +6,9 @@ import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+
+from integration.running.backbone import RunningBackbone
+from integration.running.programs import Start
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "outbox.py"
 
@@ -17,7 +19,7 @@ def add(path: Path, *messages: str) -> None:
         database.executemany("INSERT INTO outbox (message) VALUES (?)", [(message,) for message in messages])
 
 
-def test_outbox_example_publishes_each_row_once(start: Any, backbone: Any, tmp_path: Path) -> None:
+def test_outbox_example_publishes_each_row_once(start: Start, backbone: RunningBackbone, tmp_path: Path) -> None:
     database = tmp_path / "shop.db"
     reader = start("fyrehose", "sub", "-b", backbone.text, "--count", 3)
     backbone.wait_for_clients(1)

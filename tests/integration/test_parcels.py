@@ -8,10 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.running.cluster import RunningNode, StartCluster
+from integration.running.programs import AwaitTrue, Start
 
 NAMES = "east", "north", "west"
 DEADLINE = 120.0
@@ -23,12 +26,12 @@ def lines(first: int, last: int) -> bytes:
     return b"".join(b"%d\n" % number for number in range(first, last + 1))
 
 
-def urls(nodes: Any) -> list[object]:
+def urls(nodes: Iterable[RunningNode]) -> list[object]:
     """Return options that name nodes for HTTP commands."""
     return [part for node in nodes for part in ("--http", node.url)]
 
 
-def publish(start: Any, node: Any, data: bytes, *options: object) -> list[int]:
+def publish(start: Start, node: RunningNode, data: bytes, *options: object) -> list[int]:
     """Publish lines over TCP; return their sequence numbers."""
     publisher = start("fyrehose", "parcels", "publish", "--node", node.address, "--numbers", *options)
     assert publisher.finish(data) == 0, publisher
@@ -36,7 +39,7 @@ def publish(start: Any, node: Any, data: bytes, *options: object) -> list[int]:
 
 
 @pytest.mark.extended
-def test_order_is_unique_despite_crashes_of_one_node_at_a_time(start: Any, start_cluster: Any) -> None:
+def test_order_is_unique_despite_crashes_of_one_node_at_a_time(start: Start, start_cluster: StartCluster) -> None:
     cluster = start_cluster(*NAMES)
     leader = cluster.leader
     first, second = (node for node in cluster.values() if node is not leader)
@@ -73,7 +76,9 @@ def test_order_is_unique_despite_crashes_of_one_node_at_a_time(start: Any, start
 
 
 @pytest.mark.soak(seconds=60)
-def test_minority_acknowledges_nothing_until_the_operator_reforms_the_cluster(start: Any, start_cluster: Any) -> None:
+def test_minority_acknowledges_nothing_until_the_operator_reforms_the_cluster(
+    start: Start, start_cluster: StartCluster
+) -> None:
     cluster = start_cluster(*NAMES)
     survivor = cluster.leader
     one, other = cluster.followers
@@ -131,7 +136,7 @@ def test_minority_acknowledges_nothing_until_the_operator_reforms_the_cluster(st
 
 
 @pytest.mark.soak(seconds=60)
-def test_suspended_leader_catches_up(start: Any, start_cluster: Any) -> None:
+def test_suspended_leader_catches_up(start: Start, start_cluster: StartCluster) -> None:
     cluster = start_cluster(*NAMES)
     leader = cluster.leader
     one, other = cluster.followers
@@ -152,7 +157,9 @@ def test_suspended_leader_catches_up(start: Any, start_cluster: Any) -> None:
 
 
 @pytest.mark.soak(seconds=60)
-def test_journals_survive_a_kill_of_all_nodes_and_agree(start: Any, start_cluster: Any, tmp_path: Path) -> None:
+def test_journals_survive_a_kill_of_all_nodes_and_agree(
+    start: Start, start_cluster: StartCluster, tmp_path: Path
+) -> None:
     cluster = start_cluster(*NAMES, options=lambda node: ["--journal", node.name, "--retention", "1GB"])
     assert publish(start, cluster.followers[0], lines(1, 500), "--name", "p") == list(range(1, 501))
     for node in cluster.values():
@@ -189,7 +196,7 @@ def test_journals_survive_a_kill_of_all_nodes_and_agree(start: Any, start_cluste
 
 @pytest.mark.extended
 def test_nodes_and_publishers_without_the_secret_are_refused(
-    start: Any, start_cluster: Any, make_nodes: Any, tmp_path: Path
+    start: Start, start_cluster: StartCluster, make_nodes: StartCluster, tmp_path: Path
 ) -> None:
     secrets = {"right": "right horse battery staple", "wrong": "wrong horse battery staple"}
     for name, secret in secrets.items():
@@ -197,10 +204,10 @@ def test_nodes_and_publishers_without_the_secret_are_refused(
         (tmp_path / name).chmod(0o600)
     known = {"east": "right", "north": "right", "wrong": "wrong"}
 
-    def options(node: Any) -> list[object]:
+    def options(node: RunningNode) -> list[object]:
         return ["--secret-file", known[node.name]] if node.name in known else []
 
-    def to_east(node: Any) -> list[object]:
+    def to_east(node: RunningNode) -> list[object]:
         return ["--neighbour", nodes["east"].address, *options(node)]
 
     nodes = start_cluster("east", "north", options=options)
@@ -258,13 +265,13 @@ def certificates(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_nodes_communicate_and_serve_http_over_tls(start: Any, make_nodes: Any, certificates: Path) -> None:
+def test_nodes_communicate_and_serve_http_over_tls(start: Start, make_nodes: StartCluster, certificates: Path) -> None:
     import ssl
 
     served = "privateKey=key.pem:certKey=trusted/cert.pem"
     dial = f"tls:{{host}}:{{port}}:trustRoots={certificates / 'trusted'}"
 
-    def options(node: Any) -> list[object]:
+    def options(node: RunningNode) -> list[object]:
         listen, http = f"ssl:{node.port}:{served}", f"ssl:{node.http_port}:{served}"
         return ["--listen", listen, "--http", http, "--dial", dial]
 
@@ -286,7 +293,7 @@ def test_nodes_communicate_and_serve_http_over_tls(start: Any, make_nodes: Any, 
 
 
 @pytest.mark.extended
-def test_follow_ends_with_a_closed_output_and_waits_for_a_slow_one(start: Any, start_cluster: Any) -> None:
+def test_follow_ends_with_a_closed_output_and_waits_for_a_slow_one(start: Start, start_cluster: StartCluster) -> None:
     (node,) = start_cluster("east").values()
     publish(start, node, b"".join(b"%07d%s\n" % (number, bytes(8_000)) for number in range(1, 401)))
     reading, writing = os.pipe()
@@ -312,7 +319,9 @@ def test_follow_ends_with_a_closed_output_and_waits_for_a_slow_one(start: Any, s
 
 
 @pytest.mark.extended
-def test_publish_reports_a_dead_or_hanging_node(start: Any, start_cluster: Any, await_true: Any) -> None:
+def test_publish_reports_a_dead_or_hanging_node(
+    start: Start, start_cluster: StartCluster, await_true: AwaitTrue
+) -> None:
     (node,) = start_cluster("east", options=lambda node: ["--journal", "kept"]).values()
     publisher = start("fyrehose", "parcels", "publish", "-n", node.address, "--numbers", "--timeout", DEADLINE)
     publisher.write(b"a\n")
@@ -336,7 +345,9 @@ def test_publish_reports_a_dead_or_hanging_node(start: Any, start_cluster: Any, 
 
 
 @pytest.mark.parametrize("buffered", [True, False])
-def test_commands_with_a_closed_output_end_without_a_message(start: Any, start_cluster: Any, buffered: bool) -> None:
+def test_commands_with_a_closed_output_end_without_a_message(
+    start: Start, start_cluster: StartCluster, buffered: bool
+) -> None:
     (node,) = start_cluster("east").values()
     env = {**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"}
     node.publish(b"one")
@@ -349,10 +360,10 @@ def test_commands_with_a_closed_output_end_without_a_message(start: Any, start_c
 
 
 @pytest.mark.extended
-def test_key_stays_bound_to_one_body_at_all_nodes_and_after_restarts(start_cluster: Any) -> None:
+def test_key_stays_bound_to_one_body_at_all_nodes_and_after_restarts(start_cluster: StartCluster) -> None:
     cluster = start_cluster(*NAMES, options=lambda node: ["--journal", node.name])
 
-    def pay(node: Any, body: bytes) -> tuple[int, Any]:
+    def pay(node: RunningNode, body: bytes) -> tuple[int, Any]:
         status, answer = node.ask("/events", body, Publisher="shop", Idempotency_Key="order-4711")
         content = json.loads(answer)
         return status, content.get("sequence") or content["error"]
@@ -371,7 +382,7 @@ def test_key_stays_bound_to_one_body_at_all_nodes_and_after_restarts(start_clust
     assert {node.state()["sequence"] for node in cluster.values()} == {1}
 
 
-def test_sigint_ends_follow_and_publish_cleanly(start: Any, start_cluster: Any) -> None:
+def test_sigint_ends_follow_and_publish_cleanly(start: Start, start_cluster: StartCluster) -> None:
     (node,) = start_cluster("east").values()
     follower = start("fyrehose", "parcels", "follow", *urls([node]), "--from", 1)
     publisher = start("fyrehose", "parcels", "publish", "-n", node.address, "--numbers")

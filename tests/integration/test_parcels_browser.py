@@ -7,11 +7,14 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.running.cluster import RunningNode, StartCluster
+from integration.running.programs import Start
 
 pytestmark = pytest.mark.extended
 
@@ -45,7 +48,7 @@ class Front:
     :ivar resumed: ``Last-Event-ID`` of each requested stream.
     """
 
-    def __init__(self, node: Any) -> None:
+    def __init__(self, node: RunningNode) -> None:
         self.resumed: list[str | None] = []
         self.told = ["[]"]
         self.changed = threading.Condition()
@@ -72,7 +75,7 @@ class Front:
         self._thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
 
-    def get(self, request: BaseHTTPRequestHandler, node: Any) -> None:
+    def get(self, request: BaseHTTPRequestHandler, node: RunningNode) -> None:
         if request.path == "/":
             request.send_response(200)
             request.send_header("Content-Type", "text/html")
@@ -84,7 +87,7 @@ class Front:
         else:
             request.send_error(404)
 
-    def _pass_on(self, request: BaseHTTPRequestHandler, node: Any) -> None:
+    def _pass_on(self, request: BaseHTTPRequestHandler, node: RunningNode) -> None:
         import http.client
 
         upstream = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=DEADLINE)
@@ -122,10 +125,10 @@ class Front:
 
 
 @pytest.fixture
-def front() -> Iterator[Any]:
+def front() -> Iterator[Callable[[RunningNode], Front]]:
     fronts: list[Front] = []
 
-    def made(node: Any) -> Front:
+    def made(node: RunningNode) -> Front:
         fronts.append(Front(node))
         return fronts[-1]
 
@@ -136,7 +139,11 @@ def front() -> Iterator[Any]:
 
 # Without a browser, `browser` skips the test before anything else is made.
 def test_browser_resumes_its_event_stream_after_a_restart_of_the_node(
-    browser: Any, tmp_path: Any, start: Any, start_cluster: Any, front: Any
+    browser: Callable[..., list[str]],
+    tmp_path: Path,
+    start: Start,
+    start_cluster: StartCluster,
+    front: Callable[[RunningNode], Front],
 ) -> None:
     (node,) = start_cluster("east", options=lambda node: ["--journal", "kept"]).values()
     page = front(node)

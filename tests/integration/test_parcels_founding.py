@@ -5,22 +5,23 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
+from integration.running.cluster import StartCluster
+from integration.running.programs import Program, Start
 
 
 def lines(first: int, last: int) -> bytes:
     return b"".join(b"%d\n" % number for number in range(first, last + 1))
 
 
-def printed(follower: Any) -> list[tuple[str, int]]:
+def printed(follower: Program) -> list[tuple[str, int]]:
     found = [json.loads(line) for line in follower.out.splitlines()]
     return [(one["founding"], one["sequence"]) for one in found]
 
 
 def test_cluster_id_survives_a_restart_but_not_the_loss_of_the_data(
-    start: Any, start_cluster: Any, tmp_path: Path
+    start: Start, start_cluster: StartCluster, tmp_path: Path
 ) -> None:
     (node,) = start_cluster("east", options=lambda node: ["--journal", "kept"]).values()
     former = node.state()["founding"]
@@ -63,7 +64,7 @@ def test_cluster_id_survives_a_restart_but_not_the_loss_of_the_data(
 
 
 @pytest.mark.extended
-def test_follower_of_all_nodes_fails_when_the_cluster_was_wiped(start: Any, start_cluster: Any) -> None:
+def test_follower_of_all_nodes_fails_when_the_cluster_was_wiped(start: Start, start_cluster: StartCluster) -> None:
     cluster = start_cluster("east", "north", "west")
     (former,) = {node.state()["founding"] for node in cluster.values()}
     urls = [part for node in cluster.values() for part in ("--http", node.url)]

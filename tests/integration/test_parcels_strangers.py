@@ -17,6 +17,8 @@ from typing import Any
 
 import cbor2
 import pytest
+from integration.running.cluster import RunningNode, StartCluster
+from integration.running.programs import AwaitTrue, Start
 
 PATIENCE = 120.0
 
@@ -119,8 +121,11 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     return data
 
 
+PlayDocumentNode = Callable[[str], DocumentNode]
+
+
 @pytest.fixture
-def document_node() -> Iterator[Callable[[str], DocumentNode]]:
+def document_node() -> Iterator[PlayDocumentNode]:
     """Return a factory of reference nodes."""
     nodes: list[DocumentNode] = []
 
@@ -136,11 +141,11 @@ def document_node() -> Iterator[Callable[[str], DocumentNode]]:
 
 @pytest.mark.extended
 def test_reference_peers_become_neighbours_without_a_vote(
-    start_cluster: Any, document_node: Any, await_true: Any
+    start_cluster: StartCluster, document_node: PlayDocumentNode, await_true: AwaitTrue
 ) -> None:
     ours_joins, joins_ours = document_node("Boris"), document_node("Vera")
 
-    def with_boris(node: Any) -> list[object]:
+    def with_boris(node: RunningNode) -> list[object]:
         return ["--neighbour", ours_joins.address] if node.name == "east" else []
 
     cluster = start_cluster("east", "north", options=with_boris)
@@ -158,7 +163,7 @@ def test_reference_peers_become_neighbours_without_a_vote(
     assert joins_ours.sequence(cluster["east"].port) == 1
 
 
-def test_nodes_with_invalid_names_are_refused(start_cluster: Any, document_node: Any) -> None:
+def test_nodes_with_invalid_names_are_refused(start_cluster: StartCluster, document_node: PlayDocumentNode) -> None:
     (node,) = start_cluster("east").values()
     for name in ("", "n" * 65, "\x1b[2J", "north\n"):
         assert document_node(name).refused(node.port), name
@@ -171,7 +176,9 @@ def test_nodes_with_invalid_names_are_refused(start_cluster: Any, document_node:
     assert "\x1b" not in node.program.out
 
 
-def test_hostile_connections_do_not_disturb_a_node(start: Any, start_cluster: Any, await_true: Any) -> None:
+def test_hostile_connections_do_not_disturb_a_node(
+    start: Start, start_cluster: StartCluster, await_true: AwaitTrue
+) -> None:
     (node,) = start_cluster("east").values()
     place, began = ("127.0.0.1", node.port), monotonic()
 
@@ -224,7 +231,9 @@ def test_hostile_connections_do_not_disturb_a_node(start: Any, start_cluster: An
 
 
 @pytest.mark.extended
-def test_hostile_http_clients_do_not_disturb_a_node(start: Any, start_cluster: Any, await_true: Any) -> None:
+def test_hostile_http_clients_do_not_disturb_a_node(
+    start: Start, start_cluster: StartCluster, await_true: AwaitTrue
+) -> None:
     (node,) = start_cluster("east", options=lambda node: ["--max-event", 4_000, "--window-mib", 1]).values()
     status, body = node.ask("/events", bytes(4_001))
     assert (status, json.loads(body)["limit"]) == (413, 4_000)
@@ -262,7 +271,7 @@ def test_hostile_http_clients_do_not_disturb_a_node(start: Any, start_cluster: A
 
 @pytest.mark.extended
 def test_unauthenticated_peers_do_not_fill_the_neighbour_table(
-    make_nodes: Any, document_node: Any, await_true: Any, tmp_path: Path
+    make_nodes: StartCluster, document_node: PlayDocumentNode, await_true: AwaitTrue, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_text("right horse battery staple")
     (tmp_path / "secret").chmod(0o600)

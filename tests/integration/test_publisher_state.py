@@ -6,9 +6,11 @@ import json
 import signal
 from base64 import b64decode
 from pathlib import Path
-from typing import Any
 
 import pytest
+from integration.running.backbone import RunningBackbone
+from integration.running.journal import RunningJournal, StartJournal
+from integration.running.programs import Start
 
 from fyrehose_twisted.fyrehose.wire.envelope import unwrap
 
@@ -19,7 +21,7 @@ def lines_of(*numbers: int) -> bytes:
     return b"".join(b"line %d\n" % number for number in range(*numbers))
 
 
-def printed(start: Any, journal: Any, *options: str) -> bytes:
+def printed(start: Start, journal: RunningJournal, *options: str) -> bytes:
     program = start("fyrehose", "journal", "cat", journal.path, *options)
     assert program.finish() == 0
     output: bytes = program.outputs[1]
@@ -28,7 +30,7 @@ def printed(start: Any, journal: Any, *options: str) -> bytes:
 
 @pytest.mark.extended
 def test_repeatedly_killed_pub_with_state_publishes_each_line_once(
-    start: Any, backbone: Any, start_journal: Any, tmp_path: Path
+    start: Start, backbone: RunningBackbone, start_journal: StartJournal, tmp_path: Path
 ) -> None:
     journal = start_journal(backbone, "kept")
     file = tmp_path / "lines"
@@ -61,7 +63,7 @@ def test_repeatedly_killed_pub_with_state_publishes_each_line_once(
     assert len(envelopes) >= 2 * len(set(envelopes)) - 20 - 10, "nothing was published twice"
 
 
-def test_pub_with_state_publishes_the_same_input_once(start: Any, backbone: Any, tmp_path: Path) -> None:
+def test_pub_with_state_publishes_the_same_input_once(start: Start, backbone: RunningBackbone, tmp_path: Path) -> None:
     command = ("fyrehose", "pub", "-b", backbone.text, "--publisher-state", tmp_path / NAME)
     reader = start("fyrehose", "sub", "-b", backbone.text, "--raw", "--format", "json", "--count", 6)
     backbone.wait_for_clients(1)
@@ -81,7 +83,7 @@ def test_pub_with_state_publishes_the_same_input_once(start: Any, backbone: Any,
     ],
 )
 def test_pub_with_state_refuses_another_input(
-    start: Any, backbone: Any, tmp_path: Path, data: bytes, complaint: str
+    start: Start, backbone: RunningBackbone, tmp_path: Path, data: bytes, complaint: str
 ) -> None:
     command = ("fyrehose", "pub", "-b", backbone.text, "--publisher-state", tmp_path / NAME)
     reader = start("fyrehose", "sub", "-b", backbone.text, "--count", 4)
@@ -95,7 +97,9 @@ def test_pub_with_state_refuses_another_input(
     assert reader.outputs[1] == lines_of(4)
 
 
-def test_pub_with_state_stops_at_a_line_it_cannot_publish(start: Any, backbone: Any, tmp_path: Path) -> None:
+def test_pub_with_state_stops_at_a_line_it_cannot_publish(
+    start: Start, backbone: RunningBackbone, tmp_path: Path
+) -> None:
     command = ("fyrehose", "pub", "-b", backbone.text, "--publisher-state", tmp_path / NAME)
     reader = start("fyrehose", "sub", "-b", backbone.text, "--count", 3)
     backbone.wait_for_clients(1)
@@ -107,7 +111,7 @@ def test_pub_with_state_stops_at_a_line_it_cannot_publish(start: Any, backbone: 
     assert reader.outputs[1] == lines_of(3)
 
 
-def test_two_publishers_cannot_share_a_state_file(start: Any, backbone: Any, tmp_path: Path) -> None:
+def test_two_publishers_cannot_share_a_state_file(start: Start, backbone: RunningBackbone, tmp_path: Path) -> None:
     command = ("fyrehose", "pub", "-b", backbone.text, "--publisher-state", tmp_path / NAME)
     first = start(*command)
     backbone.wait_for_clients(1)

@@ -25,6 +25,11 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
+from integration.running.backbone import MakePeer, RunningBackbone
+from integration.running.browser import OpenStrangePage
+from integration.running.cluster import StartCluster
+from integration.running.journal import StartJournal
+from integration.running.programs import AwaitTrue, Program, Start
 from twisted.python.usage import UsageError
 
 from fyrehose_twisted.freenet.events import Packet, PacketsDelivered, StreamRenumbered
@@ -35,7 +40,7 @@ from fyrehose_twisted.hydra.events import LinesMissed, LinesReceived
 from fyrehose_twisted.hydra.service.storage import LineJournal
 from fyrehose_twisted.hydra.wire.lines import add_tag
 from fyrehose_twisted.journal.reader import open_reader
-from fyrehose_twisted.journal.store import open_journal
+from fyrehose_twisted.journal.store import Journal, open_journal
 from fyrehose_twisted.query.tap import Options
 from fyrehose_twisted.record import Record
 
@@ -143,12 +148,12 @@ class Reader:
 class Query:
     """``twistd fyrehose-query``, restarted with the same options."""
 
-    def __init__(self, start: Any, port: int, directory: Path, options: tuple[object, ...]) -> None:
+    def __init__(self, start: Start, port: int, directory: Path, options: tuple[object, ...]) -> None:
         self._start = start
         self._options = ("--directory", directory, "--http", f"tcp:{port}", *options)
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
-        self.program: Any = None
+        self.program: Program
 
     def start(self) -> Query:
         """Start or restart it, and wait until it listens."""
@@ -190,11 +195,12 @@ class Query:
         return int(Path(f"/proc/{self.program.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+FindProgram = Callable[[str, str], Path]
 StartQuery = Callable[..., Query]
 
 
 @pytest.fixture
-def make_query(start: Any, free_port: Callable[[], int]) -> StartQuery:
+def make_query(start: Start, free_port: Callable[[], int]) -> StartQuery:
     """Return a factory of services that are not started yet."""
     return lambda directory, *options: Query(start, free_port(), directory, options)
 
@@ -211,7 +217,7 @@ def write(directory: Path, count: int, *, size: int = 0, first: int = 1, stream:
         append(journal, count, size=size, first=first)
 
 
-def append(journal: Any, count: int, *, size: int = 0, first: int = 1) -> None:
+def append(journal: Journal, count: int, *, size: int = 0, first: int = 1) -> None:
     filling = b'"%s"' % (b"x" * size)
     for low in range(first, first + count, 1_000):
         journal.append(
@@ -251,11 +257,11 @@ def random_of(seed: int | None) -> Random:
 @pytest.mark.extended
 @pytest.mark.parametrize("seed", SEEDS)
 def test_follower_receives_each_record_once_despite_disconnects_and_crashes(
-    backbone: Any,
+    backbone: RunningBackbone,
     start_query: StartQuery,
-    start_journal: Any,
-    start: Any,
-    await_true: Any,
+    start_journal: StartJournal,
+    start: Start,
+    await_true: AwaitTrue,
     tmp_path: Path,
     seed: int | None,
 ) -> None:
@@ -368,7 +374,7 @@ def dial() -> Iterator[Dial]:
 FOLLOW = f"GET {RECORDS}?from=1 HTTP/1.0\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode()
 
 
-def fill(query: Query, journal: Any, dial: Dial, readers: int, stalled: int, megabytes: int) -> None:
+def fill(query: Query, journal: Journal, dial: Dial, readers: int, stalled: int, megabytes: int) -> None:
     """Fill the buffers of stalled clients while others receive everything."""
     for _ in range(stalled):
         dial(query.port, FOLLOW, 4_096)
@@ -397,7 +403,12 @@ def test_stalled_followers_do_not_delay_others(start_query: StartQuery, dial: Di
 
 @pytest.mark.extended
 def test_journals_of_all_protocols_are_served(
-    backbone: Any, start_query: StartQuery, start_cluster: Any, peer: Any, await_true: Any, tmp_path: Path
+    backbone: RunningBackbone,
+    start_query: StartQuery,
+    start_cluster: StartCluster,
+    peer: MakePeer,
+    await_true: AwaitTrue,
+    tmp_path: Path,
 ) -> None:
     kept = tmp_path / "kept"
     (node,) = start_cluster("east", options=lambda node: ["--journal", kept]).values()
@@ -503,7 +514,7 @@ def test_record_ranges_are_paged(query: Query) -> None:
     assert query.ask(RECORDS.replace("default", "none")).json["error"] == "no-stream"
 
 
-def test_curl_reads_ranges_and_streams(query: Query, program: Any, start: Any) -> None:
+def test_curl_reads_ranges_and_streams(query: Query, program: FindProgram, start: Start) -> None:
     command = [program("curl", "curl"), "-sN", "--compressed", "-w", "%{http_code}"]
     ran = subprocess.run([*command, f"{query.url}{RECORDS}?from=1&to=2"], capture_output=True, text=True, check=True)
     assert [one["sequence"] for one in json.loads(ran.stdout.removesuffix("200"))] == [1, 2]
@@ -603,7 +614,7 @@ Promise.all([
 
 # Without a browser, this skips the test before anything else is made.
 @pytest.mark.extended
-def test_page_of_another_origin_cannot_read_records(open_strange_page: Any, query: Query) -> None:
+def test_page_of_another_origin_cannot_read_records(open_strange_page: OpenStrangePage, query: Query) -> None:
     script = TRIES.replace("URL_OF_RECORDS", json.dumps(query.url + RECORDS))
     tries = open_strange_page(f"<!doctype html><title>elsewhere</title><body><script>{script}</script>")
     failed = "TypeError: Failed to fetch"
@@ -670,7 +681,7 @@ def test_garbage_and_slow_requests_do_not_disturb_the_query_service(
 
 @pytest.mark.soak(seconds=50)
 def test_slow_or_stalled_query_clients_are_disconnected(
-    start_query: StartQuery, dial: Dial, await_true: Any, tmp_path: Path
+    start_query: StartQuery, dial: Dial, await_true: AwaitTrue, tmp_path: Path
 ) -> None:
     with closing(open_journal(tmp_path, "fyrehose://default")) as journal:
         journal.begin(0, 1)
@@ -709,7 +720,7 @@ def test_sigterm_ends_query_streams_cleanly(query: Query) -> None:
 
 @pytest.mark.extended
 def test_query_service_reports_startup_errors_in_one_line(
-    query: Query, backbone: Any, start: Any, free_port: Any, tmp_path: Path
+    query: Query, backbone: RunningBackbone, start: Start, free_port: Callable[[], int], tmp_path: Path
 ) -> None:
     (tmp_path / "open").write_text("ann correct-horse-battery\n")
     (tmp_path / "open").chmod(0o644)
@@ -742,7 +753,7 @@ def test_query_service_reports_startup_errors_in_one_line(
         assert "is in use" in line
 
 
-def test_unreadable_journal_fails_the_health_check(query: Query, await_true: Any, tmp_path: Path) -> None:
+def test_unreadable_journal_fails_the_health_check(query: Query, await_true: AwaitTrue, tmp_path: Path) -> None:
     bad = tmp_path / "kept" / "fyrehose-bad"
     bad.mkdir()
     (good,) = (tmp_path / "kept" / "fyrehose-default").glob("*.log")
@@ -759,7 +770,7 @@ def test_unreadable_journal_fails_the_health_check(query: Query, await_true: Any
 
 
 def test_watched_service_appears_in_the_overview_until_it_is_down(
-    backbone: Any, start_query: StartQuery, await_true: Any, tmp_path: Path
+    backbone: RunningBackbone, start_query: StartQuery, await_true: AwaitTrue, tmp_path: Path
 ) -> None:
     url = backbone.program.wait_for(r"metrics at (http://\S+)")[1]
     query = start_query(tmp_path, "--watch", f"backbone={url}")

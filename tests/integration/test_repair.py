@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from integration.running.backbone import StartBackbone
+from integration.running.programs import InTime, Start
+from integration.running.relay import Crossing, StartRelay
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 
@@ -35,7 +38,7 @@ class Lossy:
         self._backbone = backbone
         self._rng = rng
 
-    def transmit(self, crossing: Any) -> None:
+    def transmit(self, crossing: Crossing) -> None:
         packet = decode(crossing.datagram)
         # The loss of the last message at all clients would go undetected.
         if self._rng.random() >= LOSS or (isinstance(packet, Deliver) and packet.sequence == COUNT):
@@ -72,14 +75,14 @@ class Subscriber(SubscriberProtocol):
 
 @pytest_twisted.ensureDeferred
 async def test_pub_stays_until_a_subscriber_has_repaired_its_losses(
-    start: Any, start_backbone: Any, relay: Any, in_time: Any, leaving: list[Any]
+    start: Start, start_backbone: StartBackbone, relay: StartRelay, in_time: InTime, leaving: list[Any]
 ) -> None:
     from twisted.internet import reactor
 
     backbone = start_backbone("--retransmit", 0)
     lost: set[int] = set()
 
-    def lose_the_first(crossing: Any) -> None:
+    def lose_the_first(crossing: Crossing) -> None:
         packet = decode(crossing.datagram)
         if isinstance(packet, Deliver) and packet.sequence not in lost:
             lost.add(packet.sequence)
@@ -102,7 +105,7 @@ async def test_pub_stays_until_a_subscriber_has_repaired_its_losses(
 @pytest.mark.parametrize("retransmit", [0, 32], ids=["from one another", "from the backbone"])
 @pytest_twisted.ensureDeferred
 async def test_subscribers_behind_a_lossy_network_repair_each_other(
-    seed: int, retransmit: int, start_backbone: Any, relay: Any, in_time: Any, leaving: list[Any]
+    seed: int, retransmit: int, start_backbone: StartBackbone, relay: StartRelay, in_time: InTime, leaving: list[Any]
 ) -> None:
     from twisted.internet import reactor
 

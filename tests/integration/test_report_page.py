@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from integration.running.browser import OpenBrowser
 
 pytestmark = pytest.mark.extended
 
@@ -83,7 +84,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_journal_report_page_draws_the_figures_of_its_tables(open_browser: Any, page: Path) -> None:
+def test_journal_report_page_draws_the_figures_of_its_tables(open_browser: OpenBrowser, page: Path) -> None:
     shown = open_browser().show_figures(page.as_uri(), 1200, 900)
     dom = shown.run("document.documentElement.outerHTML")
     dom = re.sub(r"<(script|style)\b.*?</\1>", "", dom, flags=re.DOTALL)
@@ -114,7 +115,7 @@ def test_journal_report_page_draws_the_figures_of_its_tables(open_browser: Any, 
         assert said in text, said
 
 
-def test_journal_report_page_has_two_colour_schemes_and_fits_a_phone(open_browser: Any, page: Path) -> None:
+def test_journal_report_page_has_two_colour_schemes_and_fits_a_phone(open_browser: OpenBrowser, page: Path) -> None:
     for name, width, height, dark in (
         ("light", 1200, 2600, False),
         ("dark", 1200, 2600, True),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_twisted
+from integration.running.backbone import MakePeer, StartBackbone
+from integration.running.journal import CheckTold
+from integration.running.programs import InTime, Start
+from integration.running.relay import Crossing, StartRelay
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 
@@ -50,7 +54,11 @@ class Log(SubscriberProtocol):
 
 @pytest_twisted.ensureDeferred
 async def test_stream_continues_after_a_kill_of_the_backbone(
-    start_backbone: Any, free_port: Any, in_time: Any, leaving: list[Any], check_told: Any
+    start_backbone: StartBackbone,
+    free_port: Callable[[], int],
+    in_time: InTime,
+    leaving: list[Any],
+    check_told: CheckTold,
 ) -> None:
     from twisted.internet import reactor
 
@@ -98,18 +106,18 @@ async def test_stream_continues_after_a_kill_of_the_backbone(
 async def test_publisher_that_misses_its_deliver_is_told_the_final_number(
     retransmit: int,
     numbers: list[int],
-    start_backbone: Any,
-    relay: Any,
-    in_time: Any,
+    start_backbone: StartBackbone,
+    relay: StartRelay,
+    in_time: InTime,
     leaving: list[Any],
-    check_told: Any,
+    check_told: CheckTold,
 ) -> None:
     from twisted.internet import reactor
 
     backbone = start_backbone("--retransmit", retransmit)
     again: list[int] = []
 
-    def carry(crossing: Any) -> None:
+    def carry(crossing: Crossing) -> None:
         """Drop the message under its first number until it was pushed again."""
         packet = decode(crossing.datagram)
         if isinstance(packet, Push) and packet.again:
@@ -132,7 +140,7 @@ async def test_publisher_that_misses_its_deliver_is_told_the_final_number(
 
 @pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped"])
 def test_restarted_backbone_delivers_to_its_former_clients_at_once(
-    kill: bool, start_backbone: Any, peer: Any, free_port: Any
+    kill: bool, start_backbone: StartBackbone, peer: MakePeer, free_port: Callable[[], int]
 ) -> None:
     backbone = start_backbone(port=free_port())
     peers = [peer(backbone) for _ in range(100)]
@@ -154,7 +162,7 @@ def test_restarted_backbone_delivers_to_its_former_clients_at_once(
 
 
 def test_backbone_listens_for_the_stream_head_after_a_power_failure(
-    start_backbone: Any, peer: Any, free_port: Any, tmp_path: Path
+    start_backbone: StartBackbone, peer: MakePeer, free_port: Callable[[], int], tmp_path: Path
 ) -> None:
     backbone = start_backbone(port=free_port())
     known, unknown = peer(backbone), peer(backbone)
@@ -175,7 +183,12 @@ def test_backbone_listens_for_the_stream_head_after_a_power_failure(
 
 @pytest_twisted.ensureDeferred
 async def test_backbone_without_its_state_file_stops_when_a_client_holds_messages(
-    start_backbone: Any, launch: Any, free_port: Any, tmp_path: Path, in_time: Any, leaving: list[Any]
+    start_backbone: StartBackbone,
+    launch: Start,
+    free_port: Callable[[], int],
+    tmp_path: Path,
+    in_time: InTime,
+    leaving: list[Any],
 ) -> None:
     from twisted.internet import reactor
 
@@ -199,7 +212,9 @@ async def test_backbone_without_its_state_file_stops_when_a_client_holds_message
     assert "Traceback" not in again.out
 
 
-def test_single_client_with_a_false_sequence_cannot_block_a_new_backbone(start_backbone: Any, peer: Any) -> None:
+def test_single_client_with_a_false_sequence_cannot_block_a_new_backbone(
+    start_backbone: StartBackbone, peer: MakePeer
+) -> None:
     backbone = start_backbone(settle=1)
     liar, honest = peer(backbone), peer(backbone, "127.0.0.2")
     honest.keepalive()
@@ -213,7 +228,7 @@ def test_single_client_with_a_false_sequence_cannot_block_a_new_backbone(start_b
     )
 
 
-def test_graceful_stop_leaves_no_gap(start_backbone: Any, peer: Any, tmp_path: Path) -> None:
+def test_graceful_stop_leaves_no_gap(start_backbone: StartBackbone, peer: MakePeer, tmp_path: Path) -> None:
     path = tmp_path / "its.state"
     backbone = start_backbone("--state", path, "--name", "its")
     subscriber = peer(backbone)

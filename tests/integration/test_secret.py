@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_twisted
+from integration.running.backbone import MakePeer, StartBackbone
+from integration.running.programs import Start
 
 SECRET = "correct horse battery staple"
 
@@ -21,7 +22,7 @@ def secret_file(tmp_path: Path) -> Path:
 
 @pytest_twisted.ensureDeferred
 async def test_clients_without_the_secret_are_refused(
-    start: Any, start_backbone: Any, peer: Any, secret_file: Path
+    start: Start, start_backbone: StartBackbone, peer: MakePeer, secret_file: Path
 ) -> None:
     backbone = start_backbone("--secret-file", secret_file, "--metrics", "tcp:0")
     to = ("-b", backbone.text)
@@ -63,7 +64,7 @@ async def test_clients_without_the_secret_are_refused(
 
 
 @pytest_twisted.ensureDeferred
-async def test_clients_outside_the_allowed_networks_are_refused(start_backbone: Any, peer: Any) -> None:
+async def test_clients_outside_the_allowed_networks_are_refused(start_backbone: StartBackbone, peer: MakePeer) -> None:
     options = (
         "--interface",
         "0.0.0.0",
@@ -90,7 +91,7 @@ async def test_clients_outside_the_allowed_networks_are_refused(start_backbone: 
 
 
 @pytest_twisted.ensureDeferred
-async def test_single_sender_does_not_fill_the_client_table(start_backbone: Any, peer: Any) -> None:
+async def test_single_sender_does_not_fill_the_client_table(start_backbone: StartBackbone, peer: MakePeer) -> None:
     backbone = start_backbone("--metrics", "tcp:0")
     greedy, next_client, elsewhere = peer(backbone), peer(backbone), peer(backbone, "127.0.0.2")
     for port in range(1, 1_101):  # Ports without a backbone.
@@ -102,7 +103,7 @@ async def test_single_sender_does_not_fill_the_client_table(start_backbone: Any,
 
 
 @pytest_twisted.ensureDeferred
-async def test_clients_per_host_are_limited(start_backbone: Any, peer: Any) -> None:
+async def test_clients_per_host_are_limited(start_backbone: StartBackbone, peer: MakePeer) -> None:
     backbone = start_backbone("--max-per-host", 3, "--metrics", "tcp:0")
     greedy = [peer(backbone) for _ in range(4)]
     for one in greedy[:3]:
@@ -115,7 +116,9 @@ async def test_clients_per_host_are_limited(start_backbone: Any, peer: Any) -> N
 
 @pytest.mark.parametrize("interface", ["127.0.0.1", "0.0.0.0"])
 @pytest_twisted.ensureDeferred
-async def test_backbone_is_not_a_client_of_itself(interface: str, start_backbone: Any, peer: Any) -> None:
+async def test_backbone_is_not_a_client_of_itself(
+    interface: str, start_backbone: StartBackbone, peer: MakePeer
+) -> None:
     backbone = start_backbone(
         "--interface", interface, "--open", "--trust-addresses", "--metrics", "tcp:0", "--settle-time", 0
     )
@@ -129,7 +132,9 @@ async def test_backbone_is_not_a_client_of_itself(interface: str, start_backbone
 
 
 @pytest_twisted.ensureDeferred
-async def test_number_of_clients_is_limited_but_publishing_is_not(start_backbone: Any, peer: Any) -> None:
+async def test_number_of_clients_is_limited_but_publishing_is_not(
+    start_backbone: StartBackbone, peer: MakePeer
+) -> None:
     backbone = start_backbone("--max-clients", 2, "--metrics", "tcp:0")
     first, second, third = peer(backbone), peer(backbone), peer(backbone)
     first.keepalive()

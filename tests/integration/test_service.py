@@ -9,11 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_twisted
+from integration.running.backbone import MakePeer, RunningBackbone, StartBackbone
+from integration.running.programs import Start
 from twisted.python.usage import UsageError
 
 from fyrehose_twisted.fyrehose.service import backbone_tap, client_tap
@@ -106,7 +108,7 @@ def test_backbone_on_all_interfaces_accepts_each_protection_option(options: str,
     assert parsed["config"]
 
 
-def test_secret_is_only_read_from_a_file(start: Any) -> None:
+def test_secret_is_only_read_from_a_file(start: Start) -> None:
     helped = start("twistd", "fyrehose-backbone", "--help")
     assert helped.finish() == 0
     assert "--secret-file=" in helped.out
@@ -121,19 +123,19 @@ def test_secret_is_only_read_from_a_file(start: Any) -> None:
         ("--banana", "option --banana not recognized"),
     ],
 )
-def test_invalid_option_is_reported_in_one_line_without_the_usage(launch: Any, options: str, problem: str) -> None:
+def test_invalid_option_is_reported_in_one_line_without_the_usage(launch: Start, options: str, problem: str) -> None:
     refused = launch(*options.split())
     assert refused.finish() == 1
     assert re.fullmatch(rf"fyrehose-backbone: {problem}; see twistd fyrehose-backbone --help\n", refused.out)
 
 
-def test_bind_error_of_a_backbone_does_not_blame_another_backbone(launch: Any) -> None:
+def test_bind_error_of_a_backbone_does_not_blame_another_backbone(launch: Start) -> None:
     refused = launch("--port", 0, "--interface", "192.0.2.1", "--open")
     assert refused.finish() == 1
     assert refused.out == "fyrehose-backbone: cannot listen on 192.0.2.1:0: Cannot assign requested address\n"
 
 
-def test_max_subscribers_is_still_accepted_for_max_clients(start: Any, tmp_path: Path) -> None:
+def test_max_subscribers_is_still_accepted_for_max_clients(start: Start, tmp_path: Path) -> None:
     limits = tmp_path / "limits"
     for arguments, limit in ((["--max-subscribers", "7"], 7), (["--max-subscribers=8"], 8), (["-m", "9"], 9)):
         parsed = backbone_tap.Options()
@@ -153,7 +155,7 @@ def test_max_subscribers_is_still_accepted_for_max_clients(start: Any, tmp_path:
 
 
 @pytest.mark.extended
-def test_unusable_state_file_or_port_is_refused_in_one_line(launch: Any, tmp_path: Path) -> None:
+def test_unusable_state_file_or_port_is_refused_in_one_line(launch: Start, tmp_path: Path) -> None:
     advice = "; restore it, or move it away and start with --start-at N, where N is above every number ever assigned"
     (tmp_path / "empty").touch()
     (tmp_path / "garbage").write_bytes(bytes(range(256)) * 16)
@@ -186,7 +188,7 @@ def test_unusable_state_file_or_port_is_refused_in_one_line(launch: Any, tmp_pat
     used.close()
 
 
-def test_two_backbones_cannot_share_a_state_file(start_backbone: Any, launch: Any, tmp_path: Path) -> None:
+def test_two_backbones_cannot_share_a_state_file(start_backbone: StartBackbone, launch: Start, tmp_path: Path) -> None:
     start_backbone()
     second = launch("--port", 0)
     assert second.finish() == 1
@@ -196,7 +198,7 @@ def test_two_backbones_cannot_share_a_state_file(start_backbone: Any, launch: An
     )
 
 
-def test_backbone_that_cannot_serve_metrics_stops(launch: Any) -> None:
+def test_backbone_that_cannot_serve_metrics_stops(launch: Start) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -208,7 +210,7 @@ def test_backbone_that_cannot_serve_metrics_stops(launch: Any) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_metrics_listen_on_loopback_only(backbone: Any) -> None:
+async def test_metrics_listen_on_loopback_only(backbone: RunningBackbone) -> None:
     metrics = await backbone.metrics()
     assert metrics["fyrehose_backbone_sequence"] == 0
     url = backbone.program.wait_for(r"metrics at http://([0-9.]+):(\d+)/")
@@ -225,7 +227,9 @@ def wait_for_end_of(running: int) -> None:
     os.close(running)
 
 
-def test_daemon_writes_its_pid_file_and_stops_on_sigterm(start: Any, tmp_path: Path, peer: Any, free_port: Any) -> None:
+def test_daemon_writes_its_pid_file_and_stops_on_sigterm(
+    start: Start, tmp_path: Path, peer: MakePeer, free_port: Callable[[], int]
+) -> None:
     port = free_port()
     twistd = ("--pidfile=its.pid", "--logfile=its.log", "fyrehose-backbone", "--port", port, "--settle-time", 0)
     assert start("twistd", *twistd, cwd=tmp_path).finish() == 0
@@ -252,7 +256,9 @@ def test_daemon_writes_its_pid_file_and_stops_on_sigterm(start: Any, tmp_path: P
     state.close()
 
 
-def test_daemon_starts_with_closed_standard_descriptors(start: Any, tmp_path: Path, peer: Any, free_port: Any) -> None:
+def test_daemon_starts_with_closed_standard_descriptors(
+    start: Start, tmp_path: Path, peer: MakePeer, free_port: Callable[[], int]
+) -> None:
     port = free_port()
     # If standard input, output and error are closed, the next opened files get their numbers.
     script = 'exec "$@" <&- >&- 2>&-'
@@ -301,7 +307,9 @@ class Client(PublisherProtocol):
 """
 
 
-def test_services_run_the_protocol_classes_of_an_application(start: Any, start_backbone: Any, tmp_path: Path) -> None:
+def test_services_run_the_protocol_classes_of_an_application(
+    start: Start, start_backbone: StartBackbone, tmp_path: Path
+) -> None:
     (tmp_path / "application.py").write_text(APPLICATION)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     backbone = start_backbone("--protocol", "application.Backbone", env=environment)
@@ -319,7 +327,7 @@ def test_services_run_the_protocol_classes_of_an_application(start: Any, start_b
     assert backbone.program.process.poll() is None
 
 
-def test_client_with_a_port_in_use_fails_to_start(start: Any, tmp_path: Path) -> None:
+def test_client_with_a_port_in_use_fails_to_start(start: Start, tmp_path: Path) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]

@@ -8,6 +8,8 @@ from time import time
 from typing import Any
 
 import pytest
+from integration.running.backbone import RunningBackbone, StartBackbone
+from integration.running.journal import StartJournal
 
 from fyrehose_twisted.errors import PublishTimeout
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
@@ -22,7 +24,9 @@ def lines(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
 
 
-def test_blocking_publisher_delivers_each_message_once_in_order(backbone: Any, start: Callable[..., Any]) -> None:
+def test_blocking_publisher_delivers_each_message_once_in_order(
+    backbone: RunningBackbone, start: Callable[..., Any]
+) -> None:
     subscriber = start("fyrehose", "sub", "-b", backbone.text, "--count", 5_001)
     backbone.wait_for_clients(1)
     with BlockingPublisher(backbone.text) as publisher:
@@ -42,7 +46,7 @@ def test_blocking_publisher_delivers_each_message_once_in_order(backbone: Any, s
 
 @pytest.mark.extended
 def test_blocking_publisher_delivers_through_a_lossy_network(
-    backbone: Any, start: Callable[..., Any], start_journal: Any
+    backbone: RunningBackbone, start: Callable[..., Any], start_journal: StartJournal
 ) -> None:
     journal = start_journal(backbone, "kept")
     relay = start("python", EXAMPLES / "lossy_relay.py", "--backbone", backbone.text, "--port", 0, "--loss", "0.05")
@@ -57,7 +61,7 @@ def test_blocking_publisher_delivers_through_a_lossy_network(
 
 
 @pytest.mark.extended
-def test_messages_in_flight_of_a_blocking_publisher_survive_a_backbone_restart(start_backbone: Any) -> None:
+def test_messages_in_flight_of_a_blocking_publisher_survive_a_backbone_restart(start_backbone: StartBackbone) -> None:
     backbone = start_backbone("--state", "numbers")
     with BlockingPublisher(backbone.text) as publisher:
         publisher.publish(wrap_by_position(b"test", 0, lines(100)))
@@ -71,7 +75,7 @@ def test_messages_in_flight_of_a_blocking_publisher_survive_a_backbone_restart(s
 
 
 def test_blocking_publisher_fails_when_the_backbone_stays_dead(
-    start_backbone: Any, monkeypatch: pytest.MonkeyPatch
+    start_backbone: StartBackbone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backbone, killed = start_backbone(), float("inf")
 

@@ -7,37 +7,39 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.running.backbone import MakePeer, RunningBackbone
+from integration.running.programs import Program, Start
 
 from fyrehose_twisted.fyrehose.service.position_file import PositionFile
 from fyrehose_twisted.fyrehose.wire.envelope import wrap
 
 
 @pytest.fixture
-def keeper(start: Any, backbone: Any) -> Any:
+def keeper(start: Start, backbone: RunningBackbone) -> Any:
     """Return a subscriber that holds all messages for late subscribers."""
     keeper = start("fyrehose", "sub", "-b", backbone.text)
     backbone.wait_for_clients(1)
     return keeper
 
 
-def publish(start: Any, backbone: Any, first: int, last: int) -> None:
+def publish(start: Start, backbone: RunningBackbone, first: int, last: int) -> None:
     lines = b"".join(b"line %d\n" % number for number in range(first, last + 1))
     assert start("fyrehose", "pub", "-b", backbone.text).finish(lines) == 0
 
 
-def publish_on(start: Any, backbone: Any, path: Path, first: int, last: int) -> Any:
+def publish_on(start: Start, backbone: RunningBackbone, path: Path, first: int, last: int) -> Any:
     """Publish as :func:`publish` does, without waiting."""
     path.write_bytes(b"".join(b"line %d\n" % number for number in range(first, last + 1)))
     return start("fyrehose", "pub", "-b", backbone.text, path)
 
 
-def numbers(program: Any) -> list[int]:
+def numbers(program: Program) -> list[int]:
     whole = program.outputs[1].rpartition(b"\n")[0]
     return [int(line.split()[1]) for line in whole.splitlines()]
 
 
 def test_sub_with_state_prints_each_message_once_after_clean_exits(
-    start: Any, backbone: Any, keeper: Any, tmp_path: Path
+    start: Start, backbone: RunningBackbone, keeper: Program, tmp_path: Path
 ) -> None:
     command = ("fyrehose", "sub", "-b", backbone.text, "--from", "oldest", "--state", tmp_path / "state")
     publish(start, backbone, 1, 500)
@@ -58,7 +60,7 @@ def test_sub_with_state_prints_each_message_once_after_clean_exits(
 
 @pytest.mark.extended
 def test_repeatedly_killed_sub_with_state_prints_every_message(
-    start: Any, backbone: Any, keeper: Any, tmp_path: Path
+    start: Start, backbone: RunningBackbone, keeper: Program, tmp_path: Path
 ) -> None:
     state = tmp_path / "state"
     printed: set[int] = set()
@@ -84,7 +86,9 @@ def test_repeatedly_killed_sub_with_state_prints_every_message(
     assert printed | set(numbers(rest)) == set(range(1, 5_002))
 
 
-def test_sub_with_state_omits_a_repeat_of_an_earlier_run(start: Any, backbone: Any, peer: Any, tmp_path: Path) -> None:
+def test_sub_with_state_omits_a_repeat_of_an_earlier_run(
+    start: Start, backbone: RunningBackbone, peer: MakePeer, tmp_path: Path
+) -> None:
     command = ("fyrehose", "sub", "-b", backbone.text, "--from", "oldest", "--state", tmp_path / "state")
     keeper = start("fyrehose", "sub", "-b", backbone.text)
     backbone.wait_for_clients(1)
@@ -99,7 +103,9 @@ def test_sub_with_state_omits_a_repeat_of_an_earlier_run(start: Any, backbone: A
     assert later.out == "three\n"
 
 
-def test_sub_refuses_the_state_of_another_stream(start: Any, backbone: Any, keeper: Any, tmp_path: Path) -> None:
+def test_sub_refuses_the_state_of_another_stream(
+    start: Start, backbone: RunningBackbone, keeper: Program, tmp_path: Path
+) -> None:
     state = tmp_path / "state"
     command = ("fyrehose", "sub", "-b", backbone.text, "--from", "oldest", "--state", state)
     publish(start, backbone, 1, 20)
@@ -122,7 +128,7 @@ def test_sub_refuses_the_state_of_another_stream(start: Any, backbone: Any, keep
     assert "its numbers end at 20, and 999 was printed before" in ahead.err
 
 
-def test_two_subscribers_cannot_share_a_state_file(start: Any, backbone: Any, tmp_path: Path) -> None:
+def test_two_subscribers_cannot_share_a_state_file(start: Start, backbone: RunningBackbone, tmp_path: Path) -> None:
     command = ("fyrehose", "sub", "-b", backbone.text, "--state", tmp_path / "state")
     first = start(*command)
     backbone.wait_for_clients(1)

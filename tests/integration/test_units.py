@@ -19,6 +19,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+from integration.running.programs import Program, Start
 
 from fyrehose_twisted.effects import Address
 
@@ -36,7 +37,7 @@ class RunningUnit:
     :ivar sockets: passed sockets, by name.
     """
 
-    def __init__(self, program: Any, notified: socket.socket, sockets: dict[str, socket.socket]) -> None:
+    def __init__(self, program: Program, notified: socket.socket, sockets: dict[str, socket.socket]) -> None:
         self.program = program
         self.sockets = sockets
         self._notified = notified
@@ -87,7 +88,7 @@ def settings(name: str) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def start_unit(start: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartUnit]:
+def start_unit(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartUnit]:
     """Return a function that starts a service from its unit, with other files and free ports."""
     # The path of a Unix socket must be short.
     root = tmp_path_factory.mktemp("u")

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 import pytest_twisted
+from integration.running.clock import SkippingClock
 from twisted.internet.defer import gatherResults
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import deferLater
@@ -83,7 +84,7 @@ class Server(Factory):
 class Watching:
     """A watcher of one server on a manual clock."""
 
-    def __init__(self, clock: Any) -> None:
+    def __init__(self, clock: SkippingClock) -> None:
         from twisted.internet import reactor
 
         self.reactor: Any = reactor
@@ -123,7 +124,7 @@ class Watching:
 
 
 @pytest_twisted.async_yield_fixture
-async def watching(skipping_clock: Any) -> AsyncIterator[Watching]:
+async def watching(skipping_clock: type[SkippingClock]) -> AsyncIterator[Watching]:
     made = Watching(skipping_clock())
     made.watcher.start()
     await made.until(lambda: made.seen.up)
@@ -197,7 +198,9 @@ async def test_target_is_down_when_its_figures_are_too_old(watching: Watching) -
 
 
 @pytest_twisted.ensureDeferred
-async def test_exception_does_not_stop_the_scrapes(skipping_clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exception_does_not_stop_the_scrapes(
+    skipping_clock: type[SkippingClock], monkeypatch: pytest.MonkeyPatch
+) -> None:
     watching = Watching(skipping_clock())
     with monkeypatch.context() as patch, capturedLogs() as logged:
         patch.setattr(
@@ -222,7 +225,7 @@ NO_LIST: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("name", NO_LIST)
 @pytest_twisted.ensureDeferred
-async def test_backbone_with_a_malformed_client_list_is_up(skipping_clock: Any, name: str) -> None:
+async def test_backbone_with_a_malformed_client_list_is_up(skipping_clock: type[SkippingClock], name: str) -> None:
     watching = Watching(skipping_clock())
     body = b'{"clients":7,"list":[{"address":"h:1","kind":"journal"}]}'
     lists = [HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)]

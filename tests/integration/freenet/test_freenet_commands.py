@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.running.programs import Start
 
 from fyrehose_twisted.freenet.wire.signing import named_key
 
@@ -15,7 +16,7 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture
-def freenet(start: Any, tmp_path: Path) -> Run:
+def freenet(start: Start, tmp_path: Path) -> Run:
     """Return a function that runs ``fyrehose freenet`` with a node's control port until it exits."""
 
     def run(node: Any, command: str, *arguments: object, data: bytes = b"") -> Any:

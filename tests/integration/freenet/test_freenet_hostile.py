@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from time import monotonic
 from typing import Any
 
 import pytest
+from integration.running.freenet import MakeNetwork, Network
 
 from fyrehose_twisted.freenet.wire.codec import MAX_FRAME, FreenetCodec
 from fyrehose_twisted.freenet.wire.location import key_location
@@ -98,7 +99,7 @@ class Stranger:
 
 
 @pytest.fixture
-def nodes(network: Callable[..., Any]) -> Any:
+def nodes(network: MakeNetwork) -> Network:
     """Return three nodes with one tree, whose first node, the victim, is no subscriber."""
     nodes = network(3, subscribers=(1, 2))
     for node in nodes:
@@ -116,7 +117,7 @@ def replayed() -> list[tuple[int, str]]:
 
 
 @pytest.fixture
-def unharmed(nodes: Any, replayed: list[tuple[int, str]]) -> Iterator[None]:
+def unharmed(nodes: Network, replayed: list[tuple[int, str]]) -> Iterator[None]:
     """Check that later packets are delivered, and nothing else."""
     yield
     packets = [f"packet {count}" for count in range(5)]
@@ -137,7 +138,7 @@ def counts(node: Any) -> dict[str, int]:
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_messages_reserved_to_a_parent_are_ignored_from_other_peers(nodes: Any) -> None:
+def test_messages_reserved_to_a_parent_are_ignored_from_other_peers(nodes: Network) -> None:
     forged = [
         SubscribeData(KEY, 7, b"forged"),
         SubscribeSucceeded(KEY, 1, PLACE),
@@ -156,7 +157,7 @@ def test_messages_reserved_to_a_parent_are_ignored_from_other_peers(nodes: Any) 
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_packet_of_a_peer_that_is_not_subscribed_is_refused(nodes: Any) -> None:
+def test_packet_of_a_peer_that_is_not_subscribed_is_refused(nodes: Network) -> None:
     for node in nodes[1:]:
         with closing(Stranger(node.port)) as stranger:
             stranger.send(PublishData(1, KEY, 7, 0.5, b"forged", 10, True))
@@ -165,7 +166,7 @@ def test_packet_of_a_peer_that_is_not_subscribed_is_refused(nodes: Any) -> None:
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_forged_data_of_a_subscriber_is_not_delivered(nodes: Any) -> None:
+def test_forged_data_of_a_subscriber_is_not_delivered(nodes: Network) -> None:
     with closing(Stranger(nodes[1].port)) as stranger:
         uid = stranger.ask(KEY)
         assert stranger.wait_for(SubscribeSucceeded | SubscribeSucceededNewRoot).uid == uid
@@ -178,7 +179,7 @@ def test_forged_data_of_a_subscriber_is_not_delivered(nodes: Any) -> None:
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_flood_of_streams_is_limited(nodes: Any) -> None:
+def test_flood_of_streams_is_limited(nodes: Network) -> None:
     node = nodes[0]
     with closing(Stranger(node.port)) as stranger:
         for _ in range(200):
@@ -196,7 +197,7 @@ def test_flood_of_streams_is_limited(nodes: Any) -> None:
 
 @pytest.mark.soak(seconds=30)
 @pytest.mark.usefixtures("unharmed")
-def test_peer_with_a_false_location_does_not_block_a_subscription(nodes: Any) -> None:
+def test_peer_with_a_false_location_does_not_block_a_subscription(nodes: Network) -> None:
     key = next(key for count in range(1_000) if abs(key_location(key := named_key(f"stream {count}")) - 0.5) < 0.1)
     with closing(Stranger(nodes[0].port, location=key_location(key))) as liar:
         with closing(nodes[0].asking()) as asking:
@@ -211,7 +212,7 @@ def test_peer_with_a_false_location_does_not_block_a_subscription(nodes: Any) ->
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_replayed_messages_have_no_effect(nodes: Any, replayed: list[tuple[int, str]]) -> None:
+def test_replayed_messages_have_no_effect(nodes: Network, replayed: list[tuple[int, str]]) -> None:
     with closing(Stranger(nodes[1].port)) as stranger:
         request = SubscribeRequest(5, KEY, 10, -1, 0.5)
         packet = PublishData(6, KEY, 2**63 - 1, 0.5, b"again", 10, True)
@@ -235,7 +236,7 @@ NO_MESSAGES = [
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_malformed_messages_close_the_connection_and_are_counted(nodes: Any) -> None:
+def test_malformed_messages_close_the_connection_and_are_counted(nodes: Network) -> None:
     for count, data in enumerate(NO_MESSAGES, 1):
         with closing(Stranger(nodes[0].port)) as stranger:
             stranger.socket.sendall(data)
@@ -245,7 +246,7 @@ def test_malformed_messages_close_the_connection_and_are_counted(nodes: Any) -> 
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_silent_connections_are_limited_and_time_out(nodes: Any) -> None:
+def test_silent_connections_are_limited_and_time_out(nodes: Network) -> None:
     silent = []
     for _ in range(200):
         silent.append(socket.create_connection(("127.0.0.1", nodes[0].port), PATIENCE))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.running.programs import Start
 
 from fyrehose_twisted.freenet.wire.location import distance, key_location
 from fyrehose_twisted.freenet.wire.signing import named_key
@@ -113,7 +114,7 @@ def test_node_with_another_secret_is_no_neighbour(network: Callable[..., Any], t
 
 @pytest.mark.extended
 def test_only_the_holder_of_the_key_publishes_to_a_signed_stream(
-    network: Callable[..., Any], start: Any, tmp_path: Path
+    network: Callable[..., Any], start: Start, tmp_path: Path
 ) -> None:
     def fyrehose(*arguments: object) -> Any:
         program = start("fyrehose", "freenet", *arguments, cwd=tmp_path)
@@ -160,7 +161,9 @@ def test_only_the_holder_of_the_key_publishes_to_a_signed_stream(
 
 
 @pytest.mark.extended
-def test_invalid_node_options_are_reported_before_the_start(start: Any, free_port: Any, tmp_path: Path) -> None:
+def test_invalid_node_options_are_reported_before_the_start(
+    start: Start, free_port: Callable[[], int], tmp_path: Path
+) -> None:
     def listen(more: str = "") -> tuple[str, str]:
         return "--listen", f"tcp:{free_port()}{more}"  # Each node probes its port, so it has one of its own.
 
