@@ -158,7 +158,7 @@ def test_a_backbone_that_dies_is_an_error(start: Any, backbone: Any, peer: Any) 
     (complaint,) = complaints(publisher)
     # Whether the first came back in time is the kernel's business.
     assert re.fullmatch(
-        r"fyrehose: [23] of 3 messages not published: message did not come back from the backbone within 0.5 s",
+        r"fyrehose: [23] of 3 messages not published: the backbone did not confirm the message within 0.5 s",
         complaint,
     )
 

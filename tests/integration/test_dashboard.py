@@ -138,7 +138,7 @@ def test_it_shows_how_everything_fares(
 
     # What it says is what the journal has.
     stream = "fyrehose://default"
-    page.until(f"{cell(stream, 'Whole up to')} === '300'")
+    page.until(f"{cell(stream, 'Complete to')} === '300'")
     assert page.run(cell(stream, "Missing")) == page.run(cell(stream, "Lost")) == "0"
     page.until(answers("backbone"))
     assert page.run(cell("backbone", "Last number")) == "300"
@@ -148,7 +148,7 @@ def test_it_shows_how_everything_fares(
 
     # It goes on by itself.
     publisher.publish_once([b'{"n": 301}'] * 50)
-    page.until(f"{cell(stream, 'Whole up to')} === '350'")
+    page.until(f"{cell(stream, 'Complete to')} === '350'")
     page.keep("dashboard-light")
 
     # By the keyboard alone: to a stream, into it, a filter, and back.
@@ -170,7 +170,7 @@ def test_it_shows_how_everything_fares(
         page.until(f"document.querySelectorAll('#list li').length === {shown}")
         page.until("document.getElementById('older-state').textContent.includes('older')")
     assert page.run(numbers) == list(range(350, 0, -1))
-    assert page.run("document.getElementById('older-state').textContent") == "30 older ones; this is the beginning"
+    assert page.run("document.getElementById('older-state').textContent") == "30 older records; start of the journal"
     assert page.run("document.getElementById('older').disabled")
     page.keep("dashboard-older")
     page.run("document.getElementById('pause').click()")
@@ -178,7 +178,7 @@ def test_it_shows_how_everything_fares(
     assert not page.run("document.getElementById('older').disabled")
     # An answer that comes after it has gone on is not for what the list is by then.
     page.run("for (const name of ['older', 'pause', 'pause']) document.getElementById(name).click()")
-    page.until("records.paused && !records.asking")
+    page.until("records.paused && !records.loading")
     assert page.run("document.querySelectorAll('#list li').length") == 20
     page.run("document.getElementById('pause').click()")
     page.run("document.getElementById('where').focus()")
@@ -243,7 +243,7 @@ def test_a_token_is_asked_for(open_browser: Any, guarded: Any, tmp_path: Path) -
     assert page.run("document.activeElement.id") == "token"
     page.type("wrong-horse-battery")
     page.key("Enter")
-    page.until("document.getElementById('login-error').textContent.includes('does not know')")
+    page.until("document.getElementById('login-error').textContent.includes('invalid')")
     page.type("correct-horse-battery")
     page.key("Enter")
     page.until("document.getElementById('state-text').textContent === 'Live'")
@@ -294,7 +294,7 @@ def test_a_token_is_entered_before_the_refusal_is_read(open_browser: Any, guarde
     page.key("Enter")
     page.until("document.getElementById('login').hidden")
     page.run("openGate()")
-    page.until("document.getElementById('login-error').textContent.includes('does not know')")
+    page.until("document.getElementById('login-error').textContent.includes('invalid')")
     assert not page.run("document.getElementById('login').hidden")
     page.type("correct-horse-battery")
     page.key("Enter")
@@ -382,7 +382,7 @@ def test_nothing_scrolls_sideways(name: str, request: pytest.FixtureRequest, wid
     page = request.getfixturevalue("open_browser" if name == "chromium" else "open_firefox")()
     page.go(wide)
     page.until(" && ".join(f"{cell(service, 'Age')} !== '\\u2013'" for service in WIDE))
-    page.until(f"{cell('255.255.255.253:65535', 'Behind')} === '9,007,199,254,740,991'")
+    page.until(f"{cell('255.255.255.253:65535', 'Lag')} === '9,007,199,254,740,991'")
     for width in (1024, 1100, 1280, 1440, 1920):
         page.size(width, 900)
         assert page.run("document.documentElement.scrollWidth") <= width, width
@@ -498,7 +498,7 @@ def test_a_page_that_is_opened_later_has_the_history_and_the_events(
     page.until(f"document.getElementById('trouble').textContent === '! Attention: {stream}'")
     assert page.run("document.title") == "! fyrehose"
     page.until(f"{cell(stream, 'State')}.includes('messages behind')")
-    assert page.run(cell(stream, "Behind")) == "993,391"
+    assert page.run(cell(stream, "Lag")) == "993,391"
     page.keep("dashboard-attention")
     assert page.errors == []
 
@@ -542,24 +542,24 @@ def test_each_kind_of_service_has_its_table(
     await_true(lambda: page.run(leaders) == [cluster.leader.name] * 3, lambda: page.run(leaders))
     shown = {
         ("journal", "Stream"): "fyrehose://a",
-        ("journal", "Gaps now"): "2",
-        ("journal", "Whole up to"): "\N{EN DASH}",
-        ("client", "Backbone"): "✗ silent",
-        ("client", "Handed over up to"): "41",
+        ("journal", "Missing now"): "2",
+        ("journal", "Complete to"): "\N{EN DASH}",
+        ("client", "Backbone"): "✗ no reply",
+        ("client", "Delivered to"): "41",
         ("hydra", "Leader"): "<i>b\\u202e",
         ("hydra", "Role"): "cohort",
         ("hydra", "IRC"): "✓ on IRC",
         ("tree", "Streams"): "settled 12",
-        ("tree", "Below it"): "5",
+        ("tree", "Subscribers"): "5",
         ("front", "Failed, 5 min"): "0",
         ("query", "Journals"): "4",
     }
     assert {(row, title): page.run(cell(row, title)) for row, title in shown} == shown
-    ways = page.run("[...document.querySelectorAll('#ways a')].map((one) => one.textContent)")
-    assert ways[:4] == ["Journals 0", "Clusters 2", "Journal services 1", "Clients 1, 1 attention"]
-    assert ways[-2:] == ["Other services 1", "Events"]
+    links = page.run("[...document.querySelectorAll('#table-links a')].map((one) => one.textContent)")
+    assert links[:4] == ["Journals 0", "Clusters 2", "Journal services 1", "Clients 1, 1 attention"]
+    assert links[-2:] == ["Other services 1", "Events"]
     # Each way leads somewhere.
-    assert page.run("[...document.querySelectorAll('#ways a')].every((one) => document.querySelector(one.hash))")
+    assert page.run("[...document.querySelectorAll('#table-links a')].every((one) => document.querySelector(one.hash))")
 
     # All see how far all are; who is killed is behind.
     leader = cluster.leader
@@ -568,7 +568,7 @@ def test_each_kind_of_service_has_its_table(
     page.until(f"{cell(gone.name, 'State')}.startsWith('✗')")
     for number in range(1, 4):
         assert leader.publish(b"%d" % number) == number
-    page.until(f"{cell(other.name, 'Last event')} === '3' && {cell(gone.name, 'Behind')} === '3'")
+    page.until(f"{cell(other.name, 'Last event')} === '3' && {cell(gone.name, 'Lag')} === '3'")
     page.until(f"{cell(leader.name, 'Members alive')}.startsWith('2 of')")
     page.keep("dashboard-services")
     assert page.errors == []
@@ -600,7 +600,7 @@ def test_the_clients_of_a_backbone_are_listed_with_their_rates_and_lag(
         return f"{of_kind}?.querySelector('td[data-label={json.dumps(title)}]').textContent"
 
     page.until(f"{client('durable journal', 'Backbone')} === 'backbone'")
-    page.until(f"{client('subscriber', 'Behind')} === 'unknown'")
+    page.until(f"{client('subscriber', 'Lag')} === 'unknown'")
     page.until(f"{client('durable journal', 'Sent/s')} === '0'")
     published, sent = cell("without KEEPALIVE", "Published/s"), client("subscriber", "Sent bytes/s")
     listed = "[...document.querySelectorAll('tbody th')].some((one) => one.textContent === 'without KEEPALIVE')"
@@ -610,16 +610,16 @@ def test_the_clients_of_a_backbone_are_listed_with_their_rates_and_lag(
         # What publishes without KEEPALIVE is no client, and is listed all the same.
         await_true(lambda: [sender.sendto(push, backbone.address)] and page.run(flowing), lambda: page.run(flowing))
     journal.wait_for(backbone.sequence)
-    page.until(f"{client('durable journal', 'Behind')} === '0'")
+    page.until(f"{client('durable journal', 'Lag')} === '0'")
     page.keep("dashboard-clients")
     assert page.run("document.documentElement.scrollWidth") <= 1024
 
     # One that leaves is not listed any more.
     follower.signal(signal.SIGTERM).finish()
-    page.until(f"{client('subscriber', 'Behind')} === undefined")
+    page.until(f"{client('subscriber', 'Lag')} === undefined")
     # A list that is old is shown as such.
     backbone.program.signal(signal.SIGKILL).finish()
-    page.until("document.getElementById('connected').textContent.includes('not up to date')")
+    page.until("document.getElementById('connected').textContent.includes('outdated')")
     assert page.run("document.querySelectorAll('#connected tr.stale').length") > 0
     assert page.errors == []
 
@@ -749,7 +749,7 @@ def test_it_goes_on_where_it_was_when_the_service_is_back(
     # While it waits nothing is lost, and nothing moves.
     page.run("document.getElementById('pause').click()")
     put(2)
-    page.until("document.getElementById('waiting').textContent === '(1 newer one waits)'")
+    page.until("document.getElementById('waiting').textContent === '(1 newer record)'")
     assert len(seen()) == 2
     page.run("document.getElementById('pause').click()")
     page.until("document.querySelectorAll('#list li').length === 3")

@@ -193,7 +193,7 @@ async def test_a_service_is_down_when_its_figures_are_too_old_whatever_the_scrap
     assert watching.seen.up
     watching.clock.skip(MAX_MISSED * (watching.config.scrape_interval + watching.config.scrape_timeout) + 1)
     assert not watching.seen.up
-    assert watching.seen.why.startswith("not heard of for 1")
+    assert watching.seen.why.startswith("no reply for 1")
 
 
 @pytest_twisted.ensureDeferred

@@ -264,7 +264,7 @@ async def test_names_and_oneself_as_neighbours(start: Start) -> None:
     places = (("localhost", port), ("127.0.0.1", port), ("no.such.name.invalid", 1))
     with capturedLogs() as logged:
         second = await start("b", places)
-        assert [event for event in logged if "looked up again" in event.get("log_format", "")]
+        assert [event for event in logged if "resolved again" in event.get("log_format", "")]
     assert second.config.neighbours == (("127.0.0.1", port), ("no.such.name.invalid", 1))
     await second.has_members("a", "b")
     assert await second.publish(b"x") == 1

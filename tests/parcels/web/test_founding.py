@@ -1,4 +1,4 @@
-"""A client is told when the cluster that it knows was founded anew, and its numbers mean something else."""
+"""A client is told when the cluster that it knows was re-created, and its numbers mean something else."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_an_id_of_a_former_cluster_is_a_conflict(web: Served) -> None:
             "founding": NEW,
             "known": OLD,
         }
-        assert f"founded anew as {NEW}" in answer.json["message"]
+        assert f"re-created as {NEW}" in answer.json["message"]
 
 
 @inline

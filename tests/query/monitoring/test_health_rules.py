@@ -238,7 +238,7 @@ def test_a_cluster_with_dead_members_wants_attention_and_is_down_without_a_quoru
 def test_a_cluster_that_has_dropped_its_dead_nodes_wants_attention_until_it_has_some_to_spare() -> None:
     gone = parcels("c", 2, 3, 2, up=False, missed=3)
     (cluster,) = clusters([parcels("a", 2, 2, 2), parcels("b", 2, 2, 2), gone])
-    assert [(one.level, one.text) for one in assess_cluster(cluster)] == [(ATTENTION, "no more node may fail")]
+    assert [(one.level, one.text) for one in assess_cluster(cluster)] == [(ATTENTION, "no further node may fail")]
     (cluster,) = clusters([parcels("a", 2, 2, 2), parcels("b", 2, 2, 2)])
     assert list(assess_cluster(cluster)) == []
 

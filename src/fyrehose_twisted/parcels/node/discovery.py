@@ -513,8 +513,8 @@ class Discovery:
         own = self._listener.cluster_id
         if own and cluster_id and own != cluster_id:
             return (
-                f"there are two clusters named {self._config.cluster!r}, founded apart ({own:016x}, {cluster_id:016x});"
-                " restart the nodes of one of them without their state"
+                f"there are two clusters named {self._config.cluster!r}, created separately"
+                f" ({own:016x}, {cluster_id:016x}); restart the nodes of one of them without their state"
             )
         return None
 
@@ -675,7 +675,7 @@ class Discovery:
             return
         other = self._cluster_id_conflict(welcome.founding)
         if other is not None or member != target.member:
-            self._rejected(target, other or f"it is {member} and said that it is {target.member}", now)
+            self._rejected(target, other or f"it is {member}, but introduced itself as {target.member}", now)
             return
         self.write(peer, Proof(dialler_proof(self._config.secret, hello, welcome)))
         known = self.ready_targets.get(member)

@@ -270,7 +270,7 @@ class ClusterNode:
         self._now = now
         if self._leave_deadline < inf or self.mode in (Mode.SHUTDOWN, Mode.PANIC):
             return
-        self._fire_mode_input("left", "it was told to stop", now)
+        self._fire_mode_input("left", "it was asked to stop", now)
         self._publish_tracker.abandon_all("this node stops")
         self._discovery.announce_shutdown()
         self._raft.step_down(now)
@@ -299,7 +299,7 @@ class ClusterNode:
             raise LocalError(f"node {self.me.name!r} is in mode {self.mode.value}: it has a quorum, or has stopped")
         self._snapshot_receiver.reset()
         self._discovery.close_all(now)
-        self._bootstrap(now, reason="the operator formed the cluster anew, as")
+        self._bootstrap(now, reason="the operator forced a new cluster,")
 
     # Inputs
 
@@ -587,7 +587,7 @@ class ClusterNode:
             self._discovery.add_addresses((address for member, address in membership.members if member != self.me), now)
         self._membership_changes.prune()
 
-    def _bootstrap(self, now: float, reason: str = "it began the cluster") -> None:
+    def _bootstrap(self, now: float, reason: str = "it bootstrapped the cluster") -> None:
         raft, delivery = self._raft, self._delivery
         cluster_id = delivery.numbering.cluster_id = self._rng.getrandbits(63) or 1
         if not raft.log.last_index:

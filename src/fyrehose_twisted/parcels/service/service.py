@@ -83,7 +83,7 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
         keeping: Storage | None = None,
     ) -> None:
         if keeping is not None:
-            warnings.warn("ParcelsNode(keeping=...) is called storage now", DeprecationWarning, stacklevel=2)
+            warnings.warn("ParcelsNode(keeping=...) is now called storage", DeprecationWarning, stacklevel=2)
             storage = keeping
         if reactor is None:
             from twisted.internet import reactor
