@@ -755,7 +755,7 @@ def test_it_goes_on_where_it_was_when_the_service_is_back(
     page.until("document.querySelectorAll('#list li').length === 3")
 
     # Whoever says nothing is not taken for alive.
-    page.run("SILENCE.overview = SILENCE.records = 2; RETRY.fill(0.2)")
+    page.run("TIMEOUT.overview = TIMEOUT.records = 2; RETRY.fill(0.2)")
     before = page.run("document.getElementById('updated').textContent")
     page.until(f"document.getElementById('updated').textContent !== {json.dumps(before)}")
     program.signal(signal.SIGSTOP)

@@ -426,7 +426,7 @@ def test_pointing_at_a_node_tells_about_it(browse: Browse, recording: Recording)
         fragment="#t=39",
     )
     parent, depth = now.parents[child], now.depths[child]
-    said = rf"location {now.locations[child]:.4f}, .*below {parent}, depth {depth}, root {now.trees[child]}"
+    said = rf"location {now.locations[child]:.4f}, .*parent {parent}, depth {depth}, root {now.trees[child]}"
     assert re.match(rf"Node {child}{said}", found["tip"]), found["tip"]
     assert re.match(rf"Node {child}: {said}", found["chosen"])
     assert found["hidden"]

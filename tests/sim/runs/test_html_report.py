@@ -167,7 +167,7 @@ def test_a_run_without_names_of_nodes_is_malformed(nodes: Any) -> None:
 
 
 def test_a_trace_that_does_not_start_with_a_run_is_malformed() -> None:
-    with pytest.raises(ValueError, match=r"^line 1 of the trace: a run has to come first"):
+    with pytest.raises(ValueError, match=r"^line 1 of the trace: the first line, and only the first, must be a run"):
         page(sends(1))
 
 

@@ -53,8 +53,8 @@ def describe_openapi(config: FrontendConfig, *, token: bool, kept: int = 0) -> S
         "operationId": "publish",
         "summary": "Publish a message or, as NDJSON, one message per line; returns the numbers",
         "description": (
-            "The response follows when the backbone has numbered the messages and sent them to all subscribers, and when"
-            " the number of durable journals in `Kept` have synced them to disk. If there is no response, or one with"
+            "The response follows when the backbone has numbered the messages and sent them to all subscribers, and the"
+            " number of durable journals in `Kept` have synced them to disk. If there is no response, or one with"
             " `unknown` true, the messages may be published nevertheless; repeating the request without"
             f" `Idempotency-Key` may publish them twice. NDJSON has at most {config.batch_messages:,} lines. Their"
             " numbers are in the order of the lines. They ascend unless the network lost a message, and other messages"

@@ -222,7 +222,7 @@ def _others() -> dict[str, dict[str, Schema]]:
     reform = {
         "operationId": "reform",
         "summary": "Force a new cluster with this node alone, after its quorum is lost for good",
-        "description": "Last resort of the operator: events that only other nodes have are lost.",
+        "description": "Last resort: events that only other nodes have are lost.",
         "requestBody": request_body({"application/json": ref("Reform")}),
         "responses": {
             "202": json_content("the new cluster", object_schema({"mode": _MODE})),
