@@ -18,30 +18,30 @@ help: ## list the targets
 	@echo "make <target>, where target is one of"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1	\2/p' Makefile
 
-demo: $(VENV)/.installed-demo ## watch a backbone, its clients and journals at work, and Spark on what they keep; 90 seconds
-	@echo "Running examples/demo.py; make demo-full takes the whole year"
+demo: $(VENV)/.installed-demo ## run a backbone, clients, journals and Spark on sample data; 90 seconds
+	@echo "Running examples/demo.py; make demo-full uses the data of the whole year"
 	@$(PY) examples/demo.py
 
-demo-full: $(VENV)/.installed-demo ## the same with all flights of 2013; minutes
+demo-full: $(VENV)/.installed-demo ## the same with all flights of 2013; some minutes
 	@echo "Running examples/demo.py --year"
 	@$(PY) examples/demo.py --year
 
-test: $(VENV)/.installed-test ## style, types, imports and the tests; five minutes; run it before each commit
-	@echo "Checking style, types and imports beside the tests, which are split over the cores"
+test: $(VENV)/.installed-test ## check style, types and imports, and run the tests; five minutes; before each commit
+	@echo "Checking style, types and imports, and running the tests on all cores"
 	@PYTHONPATH=tests $(PY) -m suite.run
 
-test-all: $(VENV)/.installed-test-all ## all tests but the soak: Spark, browsers, documented commands, more examples
-	@echo "Checking style, types and imports beside all tests, which are split over the cores"
+test-all: $(VENV)/.installed-test-all ## run all tests except the soak: Spark, browsers, documented commands, more examples
+	@echo "Checking style, types and imports, and running all tests on all cores"
 	@PYTHONPATH=tests $(PY) -m suite.run --all
 
-soak: $(VENV)/.installed-test-all ## the tests that take long; SOAK_SECONDS=60 makes them short
+soak: $(VENV)/.installed-test-all ## run the long tests; SOAK_SECONDS=60 shortens them
 	@echo "Running the soak tests, each for at most $(SOAK_SECONDS) s"
 	@$(PY) -m pytest -m "soak or hypothesis" --hypothesis-profile=soak -rP
 
-fuzz: $(VENV)/.installed-fuzz ## hostile bytes for every parser; FUZZ_SECONDS=60 makes it short
+fuzz: $(VENV)/.installed-fuzz ## fuzz every parser; FUZZ_SECONDS=60 shortens it
 	@$(PY) -m fuzz.run --seconds $(FUZZ_SECONDS) $(FUZZ_OPTIONS)
 
-bench: $(VENV)/.installed-bench ## race against NATS, Redis and ZeroMQ; five minutes
+bench: $(VENV)/.installed-bench ## compare with NATS, Redis and ZeroMQ; five minutes
 	@echo "Running benchmarks/bench_race.py"
 	@$(PY) benchmarks/bench_race.py
 
@@ -56,14 +56,14 @@ docs: $(VENV)/.installed-docs ## build the documentation into build/docs
 	@$(PY) -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo "The documentation is in build/docs/index.html"
 
-lint: $(VENV)/.installed-test ## style, types and import order only
+lint: $(VENV)/.installed-test ## check style, types and imports only
 	@PYTHONPATH=tests $(PY) -m suite.run --checks
 
-audit: $(VENV)/.installed-audit ## ask whether anything that is installed has known vulnerabilities
-	@echo "Asking about everything in $(VENV)"
+audit: $(VENV)/.installed-audit ## check the installed packages for known vulnerabilities
+	@echo "Checking the packages in $(VENV)"
 	@$(PY) tests/packaging/audit.py
 
-clean: ## remove .venv and everything else that the targets made
+clean: ## remove .venv and all build results
 	@echo "Removing .venv, build results and caches"
 	@rm -rf $(VENV) build dist src/*.egg-info twisted/plugins/dropin.cache
 	@rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -72,15 +72,15 @@ clean: ## remove .venv and everything else that the targets made
 # The stamps are written last, so what was interrupted is done again.
 $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo "This needs Python 3.11 or newer. Name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	@echo "Making a Python environment in $(VENV)"
+		echo "Python 3.11 or newer is required. Choose one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Creating a Python environment in $(VENV)"
 	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV) || { \
-		rm -rf $(VENV); echo "That needs Python's venv module (Debian and Ubuntu: apt install python3-venv)"; exit 1; }
+		rm -rf $(VENV); echo "Python's venv module is missing (Debian and Ubuntu: apt install python3-venv)"; exit 1; }
 	@touch $@
 
 $(VENV)/.installed-%: $(VENV)/.created setup.cfg pyproject.toml
-	@echo "Installing the project and what 'make $*' needs into $(VENV), once: $(or $(SIZE_$*),a minute or less)"
+	@echo "Installing the project and the requirements of 'make $*' into $(VENV), once: $(or $(SIZE_$*),a minute or less)"
 	@started=$$(date +%s); \
 	$(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary --use-pep517 -e '.[$*]' && \
 	echo "Installed in $$(($$(date +%s) - started)) s"

@@ -135,7 +135,7 @@ class EventsNotHeld(LocalError):
 class FoundingMismatch(OperationalError):
     """The cluster id differs from the one that a client knows, so event numbers are not comparable.
 
-    The cluster was bootstrapped again or formed anew.
+    The cluster was re-created.
 
     :ivar expected: cluster id that the client knows, 16 hexadecimal digits.
     :ivar founding: current cluster id.
@@ -143,7 +143,7 @@ class FoundingMismatch(OperationalError):
 
     def __init__(self, expected: str, founding: str) -> None:
         super().__init__(
-            f"the cluster was founded anew as {founding}, and its numbers are not those of {expected}; read it from its"
+            f"the cluster was re-created as {founding}, and its numbers are not those of {expected}; read it from its"
             " first event on"
         )
         self.expected = expected

@@ -161,7 +161,7 @@ def test_killed_backbone_makes_pub_fail(start: Start, backbone: RunningBackbone,
     (complaint,) = complaints(publisher)
     # It depends on the kernel whether the first message returned in time.
     assert re.fullmatch(
-        r"fyrehose: [23] of 3 messages not published: message did not come back from the backbone within 0.5 s",
+        r"fyrehose: [23] of 3 messages not published: the backbone did not confirm the message within 0.5 s",
         complaint,
     )
 

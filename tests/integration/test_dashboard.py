@@ -153,7 +153,7 @@ def test_dashboard_shows_the_state_of_all_services_and_streams(
 
     # It shows the records of the journal.
     stream = "fyrehose://default"
-    page.until(f"{cell(stream, 'Whole up to')} === '300'")
+    page.until(f"{cell(stream, 'Complete to')} === '300'")
     assert page.run(cell(stream, "Missing")) == page.run(cell(stream, "Lost")) == "0"
     page.until(answers("backbone"))
     assert page.run(cell("backbone", "Last number")) == "300"
@@ -163,7 +163,7 @@ def test_dashboard_shows_the_state_of_all_services_and_streams(
 
     # It follows new records.
     publisher.publish_once([b'{"n": 301}'] * 50)
-    page.until(f"{cell(stream, 'Whole up to')} === '350'")
+    page.until(f"{cell(stream, 'Complete to')} === '350'")
     page.keep("dashboard-light")
 
     # By keyboard only: select a stream, enter it, set a filter, and return.
@@ -185,7 +185,7 @@ def test_dashboard_shows_the_state_of_all_services_and_streams(
         page.until(f"document.querySelectorAll('#list li').length === {shown}")
         page.until("document.getElementById('older-state').textContent.includes('older')")
     assert page.run(numbers) == list(range(350, 0, -1))
-    assert page.run("document.getElementById('older-state').textContent") == "30 older ones; this is the beginning"
+    assert page.run("document.getElementById('older-state').textContent") == "30 older records; start of the journal"
     assert page.run("document.getElementById('older').disabled")
     page.keep("dashboard-older")
     page.run("document.getElementById('pause').click()")
@@ -193,7 +193,7 @@ def test_dashboard_shows_the_state_of_all_services_and_streams(
     assert not page.run("document.getElementById('older').disabled")
     # A response that arrives after a change of the list is discarded.
     page.run("for (const name of ['older', 'pause', 'pause']) document.getElementById(name).click()")
-    page.until("records.paused && !records.asking")
+    page.until("records.paused && !records.loading")
     assert page.run("document.querySelectorAll('#list li').length") == 20
     page.run("document.getElementById('pause').click()")
     page.run("document.getElementById('where').focus()")
@@ -258,7 +258,7 @@ def test_dashboard_prompts_for_a_token(open_browser: OpenBrowser, guarded: Guard
     assert page.run("document.activeElement.id") == "token"
     page.type("wrong-horse-battery")
     page.key("Enter")
-    page.until("document.getElementById('login-error').textContent.includes('does not know')")
+    page.until("document.getElementById('login-error').textContent.includes('invalid')")
     page.type("correct-horse-battery")
     page.key("Enter")
     page.until("document.getElementById('state-text').textContent === 'Live'")
@@ -309,7 +309,7 @@ def test_token_entered_before_the_refusal_arrives_is_kept(open_browser: OpenBrow
     page.key("Enter")
     page.until("document.getElementById('login').hidden")
     page.run("openGate()")
-    page.until("document.getElementById('login-error').textContent.includes('does not know')")
+    page.until("document.getElementById('login-error').textContent.includes('invalid')")
     assert not page.run("document.getElementById('login').hidden")
     page.type("correct-horse-battery")
     page.key("Enter")
@@ -397,7 +397,7 @@ def test_dashboard_does_not_scroll_horizontally(name: str, request: pytest.Fixtu
     page = request.getfixturevalue("open_browser" if name == "chromium" else "open_firefox")()
     page.go(wide)
     page.until(" && ".join(f"{cell(service, 'Age')} !== '\\u2013'" for service in WIDE))
-    page.until(f"{cell('255.255.255.253:65535', 'Behind')} === '9,007,199,254,740,991'")
+    page.until(f"{cell('255.255.255.253:65535', 'Lag')} === '9,007,199,254,740,991'")
     for width in (1024, 1100, 1280, 1440, 1920):
         page.size(width, 900)
         assert page.run("document.documentElement.scrollWidth") <= width, width
@@ -517,7 +517,7 @@ def test_dashboard_opened_later_shows_history_and_events(
     page.until(f"document.getElementById('trouble').textContent === '! Attention: {stream}'")
     assert page.run("document.title") == "! fyrehose"
     page.until(f"{cell(stream, 'State')}.includes('messages behind')")
-    assert page.run(cell(stream, "Behind")) == "993,391"
+    assert page.run(cell(stream, "Lag")) == "993,391"
     page.keep("dashboard-attention")
     assert page.errors == []
 
@@ -566,24 +566,24 @@ def test_dashboard_has_a_table_for_each_kind_of_service(
     await_true(lambda: page.run(leaders) == [cluster.leader.name] * 3, lambda: page.run(leaders))
     shown = {
         ("journal", "Stream"): "fyrehose://a",
-        ("journal", "Gaps now"): "2",
-        ("journal", "Whole up to"): "\N{EN DASH}",
-        ("client", "Backbone"): "✗ silent",
-        ("client", "Handed over up to"): "41",
+        ("journal", "Missing now"): "2",
+        ("journal", "Complete to"): "\N{EN DASH}",
+        ("client", "Backbone"): "✗ no reply",
+        ("client", "Delivered to"): "41",
         ("hydra", "Leader"): "<i>b\\u202e",
         ("hydra", "Role"): "cohort",
         ("hydra", "IRC"): "✓ on IRC",
         ("tree", "Streams"): "settled 12",
-        ("tree", "Below it"): "5",
+        ("tree", "Subscribers"): "5",
         ("front", "Failed, 5 min"): "0",
         ("query", "Journals"): "4",
     }
     assert {(row, title): page.run(cell(row, title)) for row, title in shown} == shown
-    ways = page.run("[...document.querySelectorAll('#ways a')].map((one) => one.textContent)")
-    assert ways[:4] == ["Journals 0", "Clusters 2", "Journal services 1", "Clients 1, 1 attention"]
-    assert ways[-2:] == ["Other services 1", "Events"]
+    links = page.run("[...document.querySelectorAll('#table-links a')].map((one) => one.textContent)")
+    assert links[:4] == ["Journals 0", "Clusters 2", "Journal services 1", "Clients 1, 1 attention"]
+    assert links[-2:] == ["Other services 1", "Events"]
     # Each link has a target.
-    assert page.run("[...document.querySelectorAll('#ways a')].every((one) => document.querySelector(one.hash))")
+    assert page.run("[...document.querySelectorAll('#table-links a')].every((one) => document.querySelector(one.hash))")
 
     # All figures are comparable; the killed node lags.
     leader = cluster.leader
@@ -592,7 +592,7 @@ def test_dashboard_has_a_table_for_each_kind_of_service(
     page.until(f"{cell(gone.name, 'State')}.startsWith('✗')")
     for number in range(1, 4):
         assert leader.publish(b"%d" % number) == number
-    page.until(f"{cell(other.name, 'Last event')} === '3' && {cell(gone.name, 'Behind')} === '3'")
+    page.until(f"{cell(other.name, 'Last event')} === '3' && {cell(gone.name, 'Lag')} === '3'")
     page.until(f"{cell(leader.name, 'Members alive')}.startsWith('2 of')")
     page.keep("dashboard-services")
     assert page.errors == []
@@ -624,7 +624,7 @@ def test_dashboard_lists_backbone_clients_with_rates_and_lag(
         return f"{of_kind}?.querySelector('td[data-label={json.dumps(title)}]').textContent"
 
     page.until(f"{client('durable journal', 'Backbone')} === 'backbone'")
-    page.until(f"{client('subscriber', 'Behind')} === 'unknown'")
+    page.until(f"{client('subscriber', 'Lag')} === 'unknown'")
     page.until(f"{client('durable journal', 'Sent/s')} === '0'")
     published, sent = cell("without KEEPALIVE", "Published/s"), client("subscriber", "Sent bytes/s")
     listed = "[...document.querySelectorAll('tbody th')].some((one) => one.textContent === 'without KEEPALIVE')"
@@ -634,16 +634,16 @@ def test_dashboard_lists_backbone_clients_with_rates_and_lag(
         # Publishers without KEEPALIVE are not clients, and are listed all the same.
         await_true(lambda: [sender.sendto(push, backbone.address)] and page.run(flowing), lambda: page.run(flowing))
     journal.wait_for(backbone.sequence)
-    page.until(f"{client('durable journal', 'Behind')} === '0'")
+    page.until(f"{client('durable journal', 'Lag')} === '0'")
     page.keep("dashboard-clients")
     assert page.run("document.documentElement.scrollWidth") <= 1024
 
     # A client that leaves is not listed any more.
     follower.signal(signal.SIGTERM).finish()
-    page.until(f"{client('subscriber', 'Behind')} === undefined")
+    page.until(f"{client('subscriber', 'Lag')} === undefined")
     # An outdated list is marked as such.
     backbone.program.signal(signal.SIGKILL).finish()
-    page.until("document.getElementById('connected').textContent.includes('not up to date')")
+    page.until("document.getElementById('connected').textContent.includes('outdated')")
     assert page.run("document.querySelectorAll('#connected tr.stale').length") > 0
     assert page.errors == []
 
@@ -773,13 +773,13 @@ def test_dashboard_resumes_after_a_restart_of_the_query_service(
     # While it waits nothing is lost and the layout does not move.
     page.run("document.getElementById('pause').click()")
     put(2)
-    page.until("document.getElementById('waiting').textContent === '(1 newer one waits)'")
+    page.until("document.getElementById('waiting').textContent === '(1 newer record)'")
     assert len(seen()) == 2
     page.run("document.getElementById('pause').click()")
     page.until("document.querySelectorAll('#list li').length === 3")
 
     # A silent service is not considered alive.
-    page.run("SILENCE.overview = SILENCE.records = 2; RETRY.fill(0.2)")
+    page.run("TIMEOUT.overview = TIMEOUT.records = 2; RETRY.fill(0.2)")
     before = page.run("document.getElementById('updated').textContent")
     page.until(f"document.getElementById('updated').textContent !== {json.dumps(before)}")
     program.signal(signal.SIGSTOP)

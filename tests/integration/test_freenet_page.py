@@ -25,7 +25,7 @@ Browse = Callable[..., Any]
 TESTS = Path(__file__).parents[1]
 SCREENSHOTS = TESTS.parent / "build" / "screenshots"
 DARK = "--blink-settings=preferredColorScheme=0"
-FIGURES = ("edges", "members", "roots", "adrift", "detached", "deepest", "subscribers", "alive", "down")
+FIGURES = ("edges", "members", "roots", "unrooted", "detached", "deepest", "subscribers", "alive", "down")
 HOSTILE = "</script><img src=x onerror=complain(1)><b id=pwned>"
 
 # Virtual time does not wait for frames, which arrive when the machine has drawn the previous one.
@@ -106,7 +106,7 @@ def expected(now: TreeState) -> dict[str, str]:
         "edges": len(now.parents),
         "members": len(now.members),
         "roots": len(now.roots),
-        "adrift": len(now.unrooted),
+        "unrooted": len(now.unrooted),
         "detached": len(now.detached),
         "deepest": max(now.depths.values(), default=-1),
         "subscribers": len(now.subscribers),
@@ -225,8 +225,8 @@ def test_tree_page_draws_the_trees_of_an_experiment(browse: Browse) -> None:
             fragment=f"#key={key.hex()}",
         )
         assert int(found[2]["edges"]) == len(grown_edges)
-        assert max(int(one["adrift"]) for one in found) == int(found[3]["adrift"]) > 0
-        assert (found[4]["adrift"], found[4]["down"]) == ("0", "20")
+        assert max(int(one["unrooted"]) for one in found) == int(found[3]["unrooted"]) > 0
+        assert (found[4]["unrooted"], found[4]["down"]) == ("0", "20")
         for one in found:
             check(recording, key, one)
 
@@ -339,7 +339,7 @@ def test_tree_page_list_of_changes_follows_and_sets_the_time(browse: Browse, rec
         const rows = () => [...byId("rows").querySelectorAll("button")];
         moment(43); await wait();
         const current = byId("rows").querySelector("[aria-current]").textContent;
-        const clicked = rows().find((row) => row.textContent.includes("is now below"));
+        const clicked = rows().find((row) => row.textContent.includes("has the parent"));
         const text = clicked.textContent;
         clicked.click(); await wait();
         const there = {...shown(), focus: byId("focus-text").textContent};
@@ -356,7 +356,7 @@ def test_tree_page_list_of_changes_follows_and_sets_the_time(browse: Browse, rec
         """
     )
     assert float(found["current"].split(" s")[0]) <= 43.0
-    t, node = re.findall(r"([0-9.]+) s\W*(\d+) is now below", found["text"])[0]
+    t, node = re.findall(r"([0-9.]+) s\W*(\d+) has the parent", found["text"])[0]
     assert float(found["there"]["t"]) == pytest.approx(float(t), abs=0.001)
     assert found["there"]["focus"].startswith(f"Node {node}: ")
     check(recording, key, found["there"])
@@ -376,7 +376,7 @@ def test_tree_page_lists_packets_with_their_deliveries(browse: Browse, recording
     assert len(rows) >= len(published)
     for one in published:
         count = sum(other.kind == "delivered" and other.value == one.value for other in stream)
-        assert any(f"{one.node} publishes {one.value}: {count} got it" in text for _, text in rows)
+        assert any(f"{one.node} publishes {one.value}: received by {count}" in text for _, text in rows)
 
 
 def test_tree_page_url_contains_the_selected_key_and_time(browse: Browse, recording: Recording) -> None:
@@ -426,7 +426,7 @@ def test_tree_page_shows_details_of_the_node_under_the_pointer(browse: Browse, r
         fragment="#t=39",
     )
     parent, depth = now.parents[child], now.depths[child]
-    said = rf"location {now.locations[child]:.4f}, .*below {parent}, depth {depth}, root {now.trees[child]}"
+    said = rf"location {now.locations[child]:.4f}, .*parent {parent}, depth {depth}, root {now.trees[child]}"
     assert re.match(rf"Node {child}{said}", found["tip"]), found["tip"]
     assert re.match(rf"Node {child}: {said}", found["chosen"])
     assert found["hidden"]

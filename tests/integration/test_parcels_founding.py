@@ -44,12 +44,12 @@ def test_cluster_id_survives_a_restart_but_not_the_loss_of_the_data(
     assert follower.finish() == 1, follower
     assert printed(follower) == [(former, 1), (former, 2)]
     assert follower.err == (
-        f"fyrehose: the cluster was founded anew as {founding}, and its numbers are not those of {former}; read it"
+        f"fyrehose: the cluster was re-created as {founding}, and its numbers are not those of {former}; read it"
         f" from its first event on: --from 1, without --founding or with --founding {founding}\n"
     )
     again = start(*command, "--from", 3, "--founding", former)
     assert again.finish() == 1
-    assert "founded anew" in again.err
+    assert "re-created" in again.err
     stream = {"Accept": "text/event-stream"}
     status, body = node.ask("/events", **stream, Last_Event_ID=f"{former}-2")
     assert (status, json.loads(body)["error"], json.loads(body)["founding"]) == (409, "other-founding", founding)
@@ -83,4 +83,4 @@ def test_follower_of_all_nodes_fails_when_the_cluster_was_wiped(start: Start, st
     assert publisher.finish(lines(1, 108)) == 0, publisher
     assert follower.finish() == 1, follower
     assert printed(follower) == [(former, number) for number in range(1, 101)]
-    assert f"the cluster was founded anew as {founding}" in follower.err
+    assert f"the cluster was re-created as {founding}" in follower.err

@@ -194,7 +194,7 @@ async def test_target_is_down_when_its_figures_are_too_old(watching: Watching) -
     assert watching.seen.up
     watching.clock.skip(MAX_MISSED * (watching.config.scrape_interval + watching.config.scrape_timeout) + 1)
     assert not watching.seen.up
-    assert watching.seen.why.startswith("not heard of for 1")
+    assert watching.seen.why.startswith("no reply for 1")
 
 
 @pytest_twisted.ensureDeferred

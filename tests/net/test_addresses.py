@@ -65,7 +65,7 @@ def test_a_template() -> None:
 
 @pytest.mark.parametrize("template", ["tls", "tls:{host}:443", "tls:x:{port}"])
 def test_what_is_no_template(template: str) -> None:
-    with pytest.raises(ConfigurationError, match="has to have"):
+    with pytest.raises(ConfigurationError, match="must contain"):
         endpoint_factory_from(template)
 
 

@@ -15,6 +15,7 @@ KEPT = (
     "JAVA_HOME",
     "LD_LIBRARY_PATH",  # for interpreters built with --enable-shared
     "PATH",
+    "PYTHONPATH",
     "PIP_",
     "PYTEST_",
     "SOAK_SECONDS",

@@ -48,8 +48,8 @@ _RECORD = object_schema(
 _EPOCH = {
     "epoch": COUNT,
     "first": COUNT,
-    "next": {**COUNT, "description": "watermark: all numbers below it are held or lost"},
-    "last": {"type": "integer", "description": "highest number held or lost; first - 1 if there is none"},
+    "next": {**COUNT, "description": "watermark: all numbers below it are stored or lost"},
+    "last": {"type": "integer", "description": "highest number stored or lost; first - 1 if there is none"},
     "records": COUNT,
     "lost": COUNT,
     "missing": COUNT,
@@ -69,7 +69,7 @@ _STREAM = {
 }
 
 _LEVEL: Schema = {"type": "string", "enum": ["ok", "attention", "down"]}
-_RATE: Schema = {"type": ["number", "null"], "description": "growth a second; null if unknown"}
+_RATE: Schema = {"type": ["number", "null"], "description": "growth per second; null if unknown"}
 _JUDGED = {
     "state": _LEVEL,
     "reasons": {**array_schema(TEXT), "description": "reasons why it is not ok"},
@@ -97,7 +97,7 @@ _SCHEMAS = {
             "silent_seconds": {**_KNOWN, "description": "since its latest KEEPALIVE"},
             "requested_seconds": {**_KNOWN, "description": "since its latest REQUEST; null if it has sent none"},
             "retransmitting": {**_KNOWN, "description": "messages waiting for retransmission to it"},
-            "lag": {**_KNOWN, "description": "newest number less what it holds durably; null if unknown"},
+            "lag": {**_KNOWN, "description": "newest number minus its durable watermark; null if unknown"},
             "rates": {"type": "object", "additionalProperties": _RATE},
         }
     ),
@@ -200,7 +200,7 @@ def _records(config: QueryConfig) -> Schema:
         "description": (
             f"A response has at most {config.page_records:,} records and about {config.page_bytes:,} bytes of payloads."
             ' A `Link` header with `rel="next"`, or `rel="prev"` with `last`, is where to continue. Numbers without a'
-            " record are left out. `Accept: application/x-ndjson` returns one record a line. On a stream, the id is"
+            " record are left out. `Accept: application/x-ndjson` returns one record per line. On a stream, the id is"
             " `SEQUENCE`, or `EPOCH:SEQUENCE` in epochs other than 0, and the data is a record on one line. A `skipped`"
             " event has the `epoch`, `first` and `last` of records that are not available. A `position` event has the"
             " position of the client. Comments are keepalives. A stream continues after `Last-Event-ID`, or `id` in the"
@@ -237,10 +237,10 @@ def _records(config: QueryConfig) -> Schema:
         "responses": {
             "200": {
                 "description": "records",
-                "headers": response_headers(Link="where to continue"),
+                "headers": response_headers(Link="URL of the next page"),
                 "content": {
                     "application/json": {"schema": array_schema(ref("Record"))},
-                    "application/x-ndjson": {"schema": {**TEXT, "description": "one Record a line"}},
+                    "application/x-ndjson": {"schema": {**TEXT, "description": "one Record per line"}},
                     "text/event-stream": {"schema": {**TEXT, "description": "one Record in the data of each message"}},
                 },
             },

@@ -19,7 +19,7 @@ ERRORS = {
     405: "the method is not allowed",
     408: "the request took too long to arrive",
     409: "not possible now or on this node; `next` is where a stream continues",
-    410: "no longer held; `oldest` is the first position that is",
+    410: "no longer stored; `oldest` is the first position that is",
     413: "the body is too long",
     415: "the coding of the body is not supported; `Accept-Encoding` lists supported ones",
     421: "the host name is not allowed",
@@ -83,7 +83,7 @@ def metrics_operation() -> Schema:
     text = {"description": "text", "content": {"text/plain": {"schema": TEXT}}}
     return {
         "operationId": "metrics",
-        "summary": "Metrics for Prometheus",
+        "summary": "Get the metrics for Prometheus",
         "responses": {"200": text, **error_responses()},
     }
 

@@ -86,9 +86,14 @@ def test_the_legend_has_only_shapes_in_use(recording: Recording) -> None:
 
     whole, broken, noticed = legend(39.0), legend(40.5), legend(43.3)
     assert {"root", "subscriber", "relay", "depth 0 to 7"} <= whole
-    assert not {"down", "looks for a parent", "cut off from the root"} & whole
-    assert {"down", "down, and not noticed below", "looks for a parent", "cut off from the root"} <= broken
-    assert not {"root", "down, and not noticed below"} & noticed
+    assert not {"down", "searches for a parent", "cut off from the root"} & whole
+    assert {
+        "down",
+        "down, not yet detected by its children",
+        "searches for a parent",
+        "cut off from the root",
+    } <= broken
+    assert not {"root", "down, not yet detected by its children"} & noticed
 
 
 def test_kinds_of_nodes_differ_in_shape(recording: Recording) -> None:

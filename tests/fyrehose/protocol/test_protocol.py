@@ -290,7 +290,7 @@ def test_what_does_not_come_back_fails_in_time(network: Network, make: Make) -> 
     network.advance(2.9)
     assert published == []
     network.advance(0.2)
-    assert [str(error) for error in published] == ["message did not come back from the backbone within 3 s"] * 2
+    assert [str(error) for error in published] == ["the backbone did not confirm the message within 3 s"] * 2
     assert {type(error) for error in published} == {PublishTimeout}
     assert publisher.pending == 0
     network.loses = lambda datagram, source, target: False
@@ -324,7 +324,7 @@ def test_stopping_fails_everything_that_waits(network: Network, make: Make) -> N
     publisher.leave()
     network.advance(0.05)
     assert [type(error) for error in waiting] == [NotConnected] * 3
-    assert [str(error) for error in waiting] == ["the publisher stopped before the message came back"] * 3
+    assert [str(error) for error in waiting] == ["the publisher stopped before the message was confirmed"] * 3
     assert stopped == [None]
     assert [type(error) for error in results(publisher.when_room())] == [NotConnected]
 
@@ -498,7 +498,7 @@ def test_numbers_given_twice_stop_a_client(network: Network, backbone: Any, make
         network.advance(0.05)
     assert [type(error) for error in stopped] == [SequenceRegressed]
     assert str(waiting[0]).startswith(
-        "the publisher stopped before the message came back: backbone 192.0.2.1:2323 sent"
+        "the publisher stopped before the message was confirmed: backbone 192.0.2.1:2323 sent"
     )
     assert [event["log_level"] for event in logged] == [LogLevel.critical]
 

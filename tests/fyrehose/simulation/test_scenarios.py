@@ -179,7 +179,10 @@ def test_a_backbone_that_loses_its_disk_refuses_to_number_a_stream_that_clients_
     assert violation is not None
     assert violation.invariant == StreamProgress.name
     assert "published after the last fault, expired" in violation.description
-    assert scenario.backbone.node.state.value == "a client knows the stream, and this backbone does not"
+    assert (
+        scenario.backbone.node.state.value
+        == "stopped: a client holds messages of the stream, but the state file has no number"
+    )
 
 
 def spoiled(spoil: Callable[[FyrehoseScenario], object]) -> InvariantViolated:

@@ -79,7 +79,7 @@ class HydraRound(Round):
         self._witness.sendall(b"NICK witness\r\nUSER witness 0 * :witness\r\nJOIN #c\r\n")
         self.work(self._watch)
         for name in NODES:
-            self._services[name].wait_for("took it in|leads, term|on IRC")
+            self._services[name].wait_for("inducted it|leads, term|on IRC")
         for name in NODES:
             self.work(self._ask_status, name)
             self.work(self._say, name)

@@ -22,7 +22,7 @@ STATE = {
     "tag": "a",
     "id": 7,
     "role": "cohort",
-    "why": "9 took it in",
+    "why": "9 inducted it",
     "term": 1_234,
     "leader": 9,
     "size": 3,
@@ -48,7 +48,7 @@ STATE = {
 
 SHOWN = """\
 network default of 3 nodes, seen from a (7)
-cohort in term 1,234: 9 took it in
+cohort in term 1,234: 9 inducted it
 b?[2J (9) leads; 2 have to agree
 IRC is closed; 0 lines queued for it; the next line from it is 17
 

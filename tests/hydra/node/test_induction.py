@@ -192,7 +192,7 @@ def test_reservation_is_kept_until_the_inductee_is_dropped(make_cohort: Callable
     cohort = make_cohort(**FOUR)
     cohort.end.send(Knock(9))
     assert cohort.node._context.registry.places_taken() == 4
-    cohort.end.send(Drop(9, "not everybody met it"))
+    cohort.end.send(Drop(9, "some nodes did not send MEET"))
     assert cohort.node._context.registry.places_taken() == 3
     cohort.end.send(Welcome(9))
     assert 9 not in cohort.node._context.registry

@@ -216,7 +216,7 @@ def test_status_of_a_node_is_complete(leader: Leader, cohort: Cohort, net: Net) 
     assert {view.node for view in state.links} == {7, 8}
     other = cohort.node.state(net.now)
     assert (other.role, other.leader, other.lease, other.irc, other.promised) == (Role.COHORT, 7, None, "closed", 7)
-    assert other.why == "7 took it in"
+    assert other.why == "7 inducted it"
 
 
 def test_outsider_has_a_status(net: Net) -> None:

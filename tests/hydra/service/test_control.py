@@ -104,7 +104,7 @@ def test_follower_receives_lines_gaps_and_leaders(client: ControlClient, service
 )
 def test_unknown_request_is_answered_with_an_error(client: ControlClient, question: Any) -> None:
     (answer,) = client.ask(question)
-    assert "unknown question" in answer["error"]
+    assert "unknown request" in answer["error"]
     assert client.ask({"ask": "status"})
     assert not client.control.is_closed
 

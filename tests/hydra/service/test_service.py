@@ -296,7 +296,7 @@ async def test_unacknowledged_line_is_not_reported_as_said(start: Any, ircd: Irc
     assert node.heard.texts == [b"one"]
     await ircd.waiting.until(lambda: not ircd.ends)
     assert not any(line.startswith(b"QUIT") for line in ircd.lines)
-    assert "IRC does not answer" in node.state().why
+    assert "IRC has not answered" in node.state().why
     assert node.state().counts["irc_silent"] == 1
     ircd.answers = True
     await node.on_irc()  # The line is sent again.

@@ -81,8 +81,8 @@ def test_allowed_commands_are_sendable(command: bytes) -> None:
         (b"NICK other", "not one of"),
         (b"OPER a b", "not one of"),
         (b"privmsg #c :hi", "not one of"),
-        (b"PRIVMSG", "without parameters"),
-        (b"PRIVMSG  ", "without parameters"),
+        (b"PRIVMSG", "requires parameters"),
+        (b"PRIVMSG  ", "requires parameters"),
     ],
 )
 def test_other_lines_are_refused(line: bytes, why: str) -> None:

@@ -113,7 +113,7 @@ def test_cluster_status_is_formatted_as_text() -> None:
         "cluster": "trades",
         "founding": "00c0ffee00c0ffee",
         "mode": "Err",
-        "why": "it is not in touch with a quorum",
+        "why": "it cannot reach a quorum",
         "leader": None,
         "term": 3,
         "sequence": 1_200,
@@ -130,7 +130,7 @@ def test_cluster_status_is_formatted_as_text() -> None:
     assert list(_describe_cluster(state)) == [
         "cluster trades, seen from a (00ff)",
         "founding 00c0ffee00c0ffee",
-        "mode Err: it is not in touch with a quorum",
+        "mode Err: it cannot reach a quorum",
         "no node orders events, term 3",
         "last event 1,200, held none",
         "",

@@ -270,7 +270,7 @@ async def test_neighbour_names_are_resolved_and_the_own_address_is_dropped(start
     places = (("localhost", port), ("127.0.0.1", port), ("no.such.name.invalid", 1))
     with capturedLogs() as logged:
         second = await start("b", places)
-        assert [event for event in logged if "looked up again" in event.get("log_format", "")]
+        assert [event for event in logged if "resolved again" in event.get("log_format", "")]
     assert second.config.neighbours == (("127.0.0.1", port), ("no.such.name.invalid", 1))
     await second.has_members("a", "b")
     assert await second.publish(b"x") == 1

@@ -81,7 +81,7 @@ async def test_event_id_of_a_former_cluster_is_a_conflict(web: Served) -> None:
             "founding": NEW,
             "known": OLD,
         }
-        assert f"founded anew as {NEW}" in answer.json["message"]
+        assert f"re-created as {NEW}" in answer.json["message"]
 
 
 @inline

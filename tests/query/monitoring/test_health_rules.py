@@ -240,7 +240,7 @@ def test_cluster_with_dead_members_needs_attention_and_is_down_without_a_quorum(
 def test_cluster_that_removed_dead_nodes_needs_attention_until_more_nodes_may_fail() -> None:
     gone = parcels("c", 2, 3, 2, up=False, missed=3)
     (cluster,) = clusters([parcels("a", 2, 2, 2), parcels("b", 2, 2, 2), gone])
-    assert [(one.level, one.text) for one in assess_cluster(cluster)] == [(ATTENTION, "no more node may fail")]
+    assert [(one.level, one.text) for one in assess_cluster(cluster)] == [(ATTENTION, "no further node may fail")]
     (cluster,) = clusters([parcels("a", 2, 2, 2), parcels("b", 2, 2, 2)])
     assert list(assess_cluster(cluster)) == []
 

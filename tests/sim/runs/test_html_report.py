@@ -167,7 +167,7 @@ def test_a_run_without_names_of_nodes_is_malformed(nodes: Any) -> None:
 
 
 def test_a_trace_that_does_not_start_with_a_run_is_malformed() -> None:
-    with pytest.raises(ValueError, match=r"^line 1 of the trace: a run has to come first"):
+    with pytest.raises(ValueError, match=r"^line 1 of the trace: the first line, and only the first, must be a run"):
         page(sends(1))
 
 
@@ -338,9 +338,9 @@ def test_it_opens_at_the_violation(browse: Browse) -> None:
     shown = browse(page(entries))
     assert shown.texts["title"] == "fyrehose.storm seed 7"
     assert "60.000000 s (1:00.000) simulated" in shown.texts["facts"]
-    assert "An invariant broke" in shown.texts["facts"]
+    assert "Invariant violated" in shown.texts["facts"]
     assert not shown.hidden("broken")
-    assert shown.texts["broken-title"] == "Broken: in order"
+    assert shown.texts["broken-title"] == "Violated: in order"
     assert shown.texts["broken-what"] == "17 handed over after 18"
     assert shown.texts["broken-where"] == "at 59.900000 s (0:59.900) on sub-3"
     assert shown.texts["replay"] == "fyrehose simulate fyrehose.storm --seed 7"
@@ -572,7 +572,7 @@ def test_arrows_crosses_and_states_are_painted_where_they_belong(browse: Browse)
     assert "rain that fell on nobody" in shown.texts["list"]
     assert "rain colour=grey" in shown.texts["list"]
     assert "loss: DATA 2" in shown.texts["list"]
-    assert "The trace is cut off" in shown.texts["facts"]
+    assert "Trace truncated" in shown.texts["facts"]
     assert shown.hidden("broken")
 
 
@@ -721,7 +721,7 @@ def test_a_hostile_trace_is_only_text(browse: Browse) -> None:
     assert max(shown.report["canvases"]) <= 0
     assert "</script>" in shown.report["title"]
     visible = HOSTILE.replace("\ud800", "\ufffd")
-    assert shown.texts["broken-title"] == f"Broken: {visible}"
+    assert shown.texts["broken-title"] == f"Violated: {visible}"
     assert shown.texts["replay"].startswith("fyrehose simulate '</script>")
     assert """'\\''""" in shown.texts["replay"]
     assert visible in shown.texts["list"]

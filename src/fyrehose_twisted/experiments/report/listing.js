@@ -1,4 +1,4 @@
-// The list of what happened. Only the rows in view are in the document: a recording has many thousands.
+// List of changes. The document contains only the rows in view, as a recording has many thousands.
 
 const ROW = 28;
 const ROWS_AROUND = 6;
@@ -42,7 +42,7 @@ class Listing {
     this.current = -2;
   }
 
-  // The time of the next change that is listed, in a direction; null if there is none.
+  // Return the time of the next listed change in a direction, or null.
   next(t, direction) {
     const above = firstAbove(this.rows.length, (i) => this.rows[i].t, t);
     if (direction > 0) return this.rows[above]?.t ?? null;
@@ -51,7 +51,7 @@ class Listing {
     return this.rows[before]?.t ?? (t > 0 ? 0 : null);
   }
 
-  // Mark the last row until t, and bring it into view.
+  // Mark the last row up to t, and scroll it into view.
   follow(t) {
     const current = firstAbove(this.rows.length, (i) => this.rows[i].t, t) - 1;
     if (current === this.current) return;
@@ -81,13 +81,13 @@ class Listing {
 
   item(i) {
     const {t, what, text, long} = this.rows[i];
-    const {sign, mood} = KINDS.get(what);
+    const {sign, effect} = KINDS.get(what);
     const mark = element("i", {}, sign);
     mark.setAttribute("aria-hidden", "true");
     const button = element("button", {type: "button", title: long}, element("time", {}, `${t.toFixed(3)} s`), mark,
                            element("span", {}, text));
     button.dataset.row = i;
-    button.className = [mood < 0 ? "bad" : mood > 0 ? "good" : "", i > this.current ? "later" : ""].join(" ").trim();
+    button.className = [effect < 0 ? "bad" : effect > 0 ? "good" : "", i > this.current ? "later" : ""].join(" ").trim();
     if (i === this.current) button.setAttribute("aria-current", "step");
     const item = element("li", {}, button);
     item.style.top = `${i * ROW}px`;

@@ -1,10 +1,10 @@
-// The page: what is chosen, and what follows from it.
+// The page: selections and their effects.
 
 const recording = JSON.parse(byId("recording").textContent);
 const reduced = matchMedia("(prefers-reduced-motion: reduce)");
 const night = matchMedia("(prefers-color-scheme: dark)");
-const STEPS_REDUCED = 400;  // Milliseconds between two pictures if little is to move.
-const FRESH_AT_ONCE = 60;  // With more changes at a time, none stands out.
+const STEPS_REDUCED = 400;  // Milliseconds between two frames with reduced motion.
+const FRESH_AT_ONCE = 60;  // With more simultaneous changes, none is highlighted.
 
 const ring = new Ring();
 const timeline = new Timeline();
@@ -27,7 +27,7 @@ const percent = (part) => Number.isNaN(part) ? "\u2013" : `${(100 * part).toFixe
 function choose(stream, t = 0) {
   replay = new Replay(recording, stream);
   const history = replay.history();
-  // What is deeper than usual only for a while shall not take the colours from all others.
+  // Brief unusual depths do not stretch the scale of colours.
   const depths = history.map(({deepest}) => deepest).filter((depth) => depth >= 0).sort((a, b) => a - b);
   ring.show(replay, depths[Math.floor(0.8 * depths.length)] ?? 0);
   deepest = depths.at(-1) ?? 0;
@@ -47,7 +47,7 @@ function choose(stream, t = 0) {
   seek(t, {fresh: false});
 }
 
-// Go to a moment; what has changed since the last one stands out for a while, unless little is to move.
+// Go to a moment, and highlight the changes since the last one, unless motion is reduced.
 function seek(t, {fresh = true, at = null} = {}) {
   const moment = Math.min(Math.max(0, t), recording.finish);
   const touched = replay.seek(moment);
@@ -65,7 +65,7 @@ function seek(t, {fresh = true, at = null} = {}) {
   listing.follow(moment);
   byId("back").disabled = listing.next(moment, -1) === null;
   byId("forth").disabled = listing.next(moment, 1) === null;
-  tellFocus();
+  showFocus();
   draw();
 }
 
@@ -77,20 +77,20 @@ function tellFigures() {
     place.parentElement.className = level;
   };
   put("time", `${t.toFixed(3)} s`);
-  put("reach", percent(figures.reach), "", figures.reach < 1 ? "adrift" : "");
+  put("reach", percent(figures.reach), "", figures.reach < 1 ? "unrooted" : "");
   put("roots", count(figures.roots), "",
-      figures.roots > 1 ? "several" : figures.members && !figures.roots ? "adrift" : "");
-  put("adrift", count(figures.adrift), "", figures.adrift ? "adrift" : "");
+      figures.roots > 1 ? "several" : figures.members && !figures.roots ? "unrooted" : "");
+  put("unrooted", count(figures.unrooted), "", figures.unrooted ? "unrooted" : "");
   put("members", count(figures.members));
   put("subscribers", count(figures.alive),
       figures.alive < figures.subscribers ? `of ${count(figures.subscribers)}` : "");
   put("deepest", figures.deepest < 0 ? "\u2013" : count(figures.deepest));
-  // What the drawing shows, for those who cannot see it, and for tests.
+  // Text and data of the drawing, for screen readers and tests.
   const {dataset} = byId("diagram");
   for (const [name, value] of Object.entries(figures)) dataset[name] = value;
   dataset.t = t;
   byId("tree").setAttribute("aria-label", `After ${t.toFixed(3)} seconds: ${count(figures.members)} members, `
-    + `${count(figures.roots)} roots, ${count(figures.adrift)} adrift, reach ${percent(figures.reach)}.`);
+    + `${count(figures.roots)} roots, ${count(figures.unrooted)} unrooted, reach ${percent(figures.reach)}.`);
 }
 
 function describe(node) {
@@ -101,15 +101,15 @@ function describe(node) {
   if (flag & SUBSCRIBED) parts.push("subscriber");
   if (flag & ROOT) parts.push("root");
   else if (flag & DETACHED) parts.push("detached");
-  else if (parent[node] >= 0) parts.push(`${flag & SUBSCRIBED ? "" : "relay, "}below ${parent[node]}`);
-  else if (!(flag & DOWN)) parts.push(flag & SUBSCRIBED ? "waiting" : "no member");
+  else if (parent[node] >= 0) parts.push(`${flag & SUBSCRIBED ? "" : "relay, "}parent ${parent[node]}`);
+  else if (!(flag & DOWN)) parts.push(flag & SUBSCRIBED ? "waiting" : "not a member");
   if (depth[node] > 0) parts.push(`depth ${depth[node]}`, `root ${top[node]}`);
-  else if (replay.isMember(node) && depth[node] < 0) parts.push("adrift");
-  if (children[node]) parts.push(`${count(children[node])} below it`);
+  else if (replay.isMember(node) && depth[node] < 0) parts.push("unrooted");
+  if (children[node]) parts.push(`children ${count(children[node])}`);
   return parts.join(", ");
 }
 
-function tellFocus() {
+function showFocus() {
   const node = ring.focus;
   byId("focus-text").textContent = node >= 0 ? `Node ${node}: ${describe(node)}` : "";
 }
@@ -117,7 +117,7 @@ function tellFocus() {
 function look(node) {
   ring.focus = node >= 0 && node < replay.n ? node : -1;
   byId("node").value = ring.focus < 0 ? "" : ring.focus;
-  tellFocus();
+  showFocus();
   draw();
 }
 
@@ -134,7 +134,7 @@ function drawNow() {
     listing.fill();
   }
   timeline.draw(replay.t, ring.colours);
-  // Not the time that the frame is told: that may be before the last change.
+  // Not the time passed to the frame, which may precede the last change.
   if (ring.draw(performance.now())) draw();
 }
 
@@ -179,7 +179,7 @@ function step(direction) {
   remember();
 }
 
-// The address says what is shown, so that a moment can be linked. Browsers let it change only so often.
+// The address identifies the view, for links. Browsers limit how often it may change.
 function remember() {
   clearTimeout(remembering);
   remembering = setTimeout(tellAddress, 300);
@@ -206,9 +206,9 @@ function drawLegend() {
   const {colours} = ring;
   const entries = [["root", "root"], ["member", "subscriber"], ["member-relay", "relay"],
                    ["waiting", "subscriber without a parent", colours.several],
-                   ["detached", "looks for a parent", colours.adrift],
-                   ["edge", "cut off from the root", colours.adrift], ["dead", "down", colours.dead],
-                   ["dead", "down, and not noticed below", colours.adrift]];
+                   ["detached", "searches for a parent", colours.unrooted],
+                   ["edge", "cut off from the root", colours.unrooted], ["dead", "down", colours.dead],
+                   ["dead", "down, not yet detected by its children", colours.unrooted]];
   const items = entries.map(([shape, text, colour = shape === "root" ? colours.ink : ring.colourOf(1)]) => {
     const canvas = element("canvas");
     canvas.setAttribute("aria-hidden", "true");
@@ -309,7 +309,7 @@ function listen() {
     drawLegend();
     draw();
   });
-  // Only with the next picture: who changes sizes while they are looked at is told of a loop.
+  // Resize in the next frame: resizing inside the observer reports a loop.
   const measure = () => {
     ring.size = 0;
     draw();
@@ -340,7 +340,7 @@ byId("key").replaceChildren(...recording.streams.map(({key}) => element("option"
 byId("key-label").hidden = recording.streams.length < 2;
 byId("node").max = recording.locations.length - 1;
 byId("left-out").hidden = !recording.left_out.length;
-byId("left-out").textContent = `No room for ${count(recording.left_out.length)} more streams: `
+byId("left-out").textContent = `${count(recording.left_out.length)} more streams are left out: `
   + `${recording.left_out.slice(0, 8).map((key) => key.slice(0, 12)).join(", ")}`
   + `${recording.left_out.length > 8 ? ", \u2026" : ""}.`;
 byId("policy-list").replaceChildren(...recording.policy.map(([name, value]) => (

@@ -1,32 +1,32 @@
 "use strict";
 
-// The recording, replayed: which tree there is at a moment, and what can be said of it. Nothing here draws.
+// Replay of the recording: the tree at a moment, and its figures. No drawing.
 
 const ROOT = 1;
 const DETACHED = 2;
 const SUBSCRIBED = 4;
 const DOWN = 8;
-const MOST_WORK = 4e7;  // Visits of nodes for the figures over time; with more, some moments are left out.
+const MAX_WORK = 4e7;  // Maximum visits of nodes for the figures over time; above it, moments are skipped.
 
-// What happens, in groups that are shown or not: sign, words, and whether it is bad (-1) or good (1) for the tree.
+// Kinds of changes: group (which can be hidden), sign, effect on the tree (-1 bad, 1 good), and text.
 const KINDS = new Map([
-  ["attached", {group: "tree", sign: "\u2191", mood: 1, say: (node, value) => `${node} is now below ${value}`}],
-  ["root", {group: "tree", sign: "\u25c6", mood: 1, say: (node) => `${node} is a root`}],
-  ["detached", {group: "tree", sign: "\u21a5", mood: -1, say: (node) => `${node} has lost its parent`}],
-  ["dropped", {group: "tree", sign: "\u2212", mood: 0, say: (node) => `${node} has left`}],
-  ["subscribed", {group: "subscriptions", sign: "+", mood: 0, say: (node) => `${node} subscribes`}],
-  ["unsubscribed", {group: "subscriptions", sign: "\u2212", mood: 0, say: (node) => `${node} unsubscribes`}],
-  ["down", {group: "nodes", sign: "\u2715", mood: -1, say: (node) => `${node} is down`}],
-  ["up", {group: "nodes", sign: "\u2713", mood: 1, say: (node) => `${node} is up`}],
-  ["published", {group: "packets", sign: "\u2709", mood: 0, say: (node, value) => `${node} publishes ${value}`}],
-  ["moved", {group: "elsewhere", sign: "\u2194", mood: 0,
-             say: (node, value) => `${node} moves to ${value.toFixed(4)}`}],
-  ["linked", {group: "elsewhere", sign: "\u2014", mood: 0, say: (node, value) => `${node} and ${value} are linked`}],
-  ["unlinked", {group: "elsewhere", sign: "\u2262", mood: 0, say: (node, value) => `${node} and ${value} part`}],
+  ["attached", {group: "tree", sign: "\u2191", effect: 1, text: (node, value) => `${node} has the parent ${value}`}],
+  ["root", {group: "tree", sign: "\u25c6", effect: 1, text: (node) => `${node} is a root`}],
+  ["detached", {group: "tree", sign: "\u21a5", effect: -1, text: (node) => `${node} lost its parent`}],
+  ["dropped", {group: "tree", sign: "\u2212", effect: 0, text: (node) => `${node} left the tree`}],
+  ["subscribed", {group: "subscriptions", sign: "+", effect: 0, text: (node) => `${node} subscribes`}],
+  ["unsubscribed", {group: "subscriptions", sign: "\u2212", effect: 0, text: (node) => `${node} unsubscribes`}],
+  ["down", {group: "nodes", sign: "\u2715", effect: -1, text: (node) => `${node} is down`}],
+  ["up", {group: "nodes", sign: "\u2713", effect: 1, text: (node) => `${node} is up`}],
+  ["published", {group: "packets", sign: "\u2709", effect: 0, text: (node, value) => `${node} publishes ${value}`}],
+  ["moved", {group: "elsewhere", sign: "\u2194", effect: 0,
+             text: (node, value) => `${node} moves to ${value.toFixed(4)}`}],
+  ["linked", {group: "elsewhere", sign: "\u2014", effect: 0, text: (node, value) => `${node} and ${value} are linked`}],
+  ["unlinked", {group: "elsewhere", sign: "\u2262", effect: 0, text: (node, value) => `${node} and ${value} are unlinked`}],
 ]);
 const GROUPS = ["tree", "subscriptions", "nodes", "packets", "elsewhere"];
 
-// What happened, in order: {line, t, what, node, value, group, text, long}; long says more than there is room for.
+// Changes in order: {line, t, what, node, value, group, text, long}; long is the full text.
 function changesOf(recording, stream) {
   const concerned = new Set(stream.changes.flatMap(([, , code, node, value]) => (
     recording.whats[code] === "attached" ? [node, value] : [node])));
@@ -34,15 +34,16 @@ function changesOf(recording, stream) {
     const what = recording.whats[code];
     const kind = KINDS.get(what);
     const group = kind.group === "nodes" && !concerned.has(node) ? "elsewhere" : kind.group;
-    const text = kind.say(node, value);
+    const text = kind.text(node, value);
     return {line, t, what, node, value, group, text, long: text};
   };
   const packets = stream.packets.map(([line, t, node, number, count, until]) => {
-    const say = (name, got) => node < 0 ? `${name}, of before: ${got}` : `${node} publishes ${name}: ${got}`;
-    const got = `${count.toLocaleString("en")} got it`;
+    const format = (name, receivers) =>
+      node < 0 ? `${name}, published earlier: ${receivers}` : `${node} publishes ${name}: ${receivers}`;
+    const receivers = `received by ${count.toLocaleString("en")}`;
     return {line, t, what: "published", node, value: number, group: "packets",
-            text: say(number.length > 7 ? `\u2026${number.slice(-6)}` : number, got),
-            long: say(number, got + (count && until > t ? ` in ${span(until - t)}` : ""))};
+            text: format(number.length > 7 ? `\u2026${number.slice(-6)}` : number, receivers),
+            long: format(number, receivers + (count && until > t ? ` in ${span(until - t)}` : ""))};
   });
   const changes = [...recording.network.map(read), ...stream.changes.map(read), ...packets];
   changes.sort((a, b) => a.line - b.line);
@@ -50,9 +51,9 @@ function changesOf(recording, stream) {
   for (const change of changes) {
     const {what, node} = change;
     if (what === "dropped" && !members.delete(node)) {
-      // It was asked to look for the stream, and did not find it.
+      // The node searched for the stream for a peer, without success.
       change.group = "elsewhere";
-      change.text = change.long = `${node} stops looking`;
+      change.text = change.long = `${node} ends its search`;
     }
     if (what === "attached" || what === "root") members.add(node);
   }
@@ -78,15 +79,15 @@ class Replay {
   reset() {
     this.parent.fill(-1);
     this.flags.fill(0);
-    this.before = new Map();  // What nodes that are down had, for those that come back with it.
+    this.before = new Map();  // State of nodes that are down, for those that restart with it.
     this.locations = Float64Array.from(this.recording.locations);
-    this.links = null;  // Made when they are wanted: most never look.
+    this.links = null;  // Computed on demand; rarely shown.
     this.index = 0;
     this.t = 0;
-    this.laidOut = (this.laidOut ?? 0) + 1;  // Another number whenever a location or a link has changed.
+    this.laidOut = (this.laidOut ?? 0) + 1;  // Incremented when a location or a link changes.
   }
 
-  // Go to the state after all that happened until t; returns the nodes that changed, null if that went backwards.
+  // Go to the state at t; return the changed nodes, or null if t is in the past.
   seek(t) {
     const back = t < this.t;
     if (back) this.reset();
@@ -129,7 +130,7 @@ class Replay {
     }
   }
 
-  // The links at this moment, each as lower * n + higher.
+  // Current links, each as lower * n + higher.
   linksNow() {
     if (this.links) return this.links;
     const {n, recording: {links}} = this;
@@ -146,10 +147,10 @@ class Replay {
     return this.parent[node] >= 0 || (this.flags[node] & (ROOT | DETACHED)) !== 0;
   }
 
-  // Fill depth (-1: reaches no root), top (its root) and children, and count.
+  // Compute depth (-1: no root), top (the root) and children of each node, and the figures.
   measure() {
     const {n, parent, flags, depth, top, children, path} = this;
-    const found = {edges: 0, members: 0, roots: 0, adrift: 0, detached: 0, deepest: -1, subscribers: 0, alive: 0,
+    const found = {edges: 0, members: 0, roots: 0, unrooted: 0, detached: 0, deepest: -1, subscribers: 0, alive: 0,
                    reached: 0, down: 0};
     depth.fill(-2);
     top.fill(-1);
@@ -168,7 +169,7 @@ class Replay {
         children[parent[node]]++;
         let steps = 0;
         let at = node;
-        // Whoever comes back to a node of its own path is in a cycle, and finds the -1 here.
+        // A path that returns to itself is a cycle; its nodes keep the -1.
         while (at >= 0 && depth[at] === -2) {
           depth[at] = -1;
           path[steps++] = at;
@@ -192,7 +193,7 @@ class Replay {
     for (let node = 0; node < n; node++) {
       const member = this.isMember(node);
       if (member) found.members++;
-      if (member && depth[node] < 0) found.adrift++;
+      if (member && depth[node] < 0) found.unrooted++;
       if (depth[node] > found.deepest) found.deepest = depth[node];
       if ((flags[node] & (SUBSCRIBED | DOWN)) === SUBSCRIBED) {
         found.alive++;
@@ -204,9 +205,9 @@ class Replay {
     return found;
   }
 
-  // How the figures change over time; leaves the replay at the start.
+  // Figures over time. Leaves the replay at the start.
   history() {
-    const every = Math.ceil(this.moments.length * 2 * this.n / MOST_WORK);
+    const every = Math.ceil(this.moments.length * 2 * this.n / MAX_WORK);
     const points = [];
     this.reset();
     this.moments.forEach((t, i) => {
@@ -220,7 +221,7 @@ class Replay {
   }
 }
 
-// The first place in an ascending array whose value is above the limit.
+// Index of the first value above the limit in an ascending array.
 function firstAbove(length, valueAt, limit) {
   let low = 0;
   let high = length;

@@ -1,9 +1,9 @@
 // The ring: nodes at their locations, and the tree between them.
 
 const RING_MARGIN = 38;
-const FRESH = 700;  // Milliseconds for which what has just changed stands out.
-const RAMP = 5;  // Colours of depths, in the style sheet.
-const NAMES = ["card", "ink", "soft", "line", "lane", "accent", "adrift", "several", "dead", "link", "dot", "text"];
+const FRESH = 700;  // Milliseconds for which changes are highlighted.
+const RAMP = 5;  // Number of depth colours in the style sheet.
+const NAMES = ["card", "ink", "soft", "line", "lane", "accent", "unrooted", "several", "dead", "link", "dot", "text"];
 
 const byId = (id) => document.getElementById(id);
 
@@ -28,7 +28,7 @@ function readColours() {
   return colours;
 }
 
-// A canvas with as many pixels as the screen has for it; returns its context, in CSS pixels, cleared.
+// Match a canvas to the screen's resolution; return its context, cleared, in CSS pixels.
 function cleared(canvas, width, height) {
   const scale = devicePixelRatio || 1;
   if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
@@ -49,13 +49,13 @@ class Ring {
     this.showLinks = false;
     this.focus = -1;
     this.hover = -1;
-    this.fresh = new Map();  // Node: when it changed, by the clock of the screen.
+    this.fresh = new Map();  // Time of the last change by node, on the animation clock.
     this.groundOf = "";
   }
 
   show(replay, deepest) {
     this.replay = replay;
-    this.deepest = Math.max(deepest, 1);  // All that is deeper has the last colour.
+    this.deepest = Math.max(deepest, 1);  // Greater depths have the last colour.
     this.fresh.clear();
     this.groundOf = "";
   }
@@ -79,7 +79,7 @@ class Ring {
     return this.at(this.replay.locations[node]);
   }
 
-  // The point that an edge between two nodes bends towards: the farther apart they are, the nearer to the centre.
+  // Control point of the edge between two nodes: the farther apart they are, the closer to the centre.
   bend(a, b) {
     const one = this.replay.locations[a];
     let apart = this.replay.locations[b] - one;
@@ -89,7 +89,7 @@ class Ring {
   }
 
   colourOf(depth) {
-    if (depth < 0) return this.colours.adrift;
+    if (depth < 0) return this.colours.unrooted;
     const place = Math.min(depth / this.deepest, 1) * (RAMP - 1);
     const low = Math.min(Math.floor(place), RAMP - 2);
     const mixed = this.colours.ramp[low].map((value, i) => (
@@ -105,7 +105,7 @@ class Ring {
     context.quadraticCurveTo(cx, cy, x2, y2);
   }
 
-  // What stays while the tree changes: the ring, all nodes as dots, the key, and the links if they are wanted.
+  // The static background: the ring, all nodes as dots, the key, and optionally the links.
   drawGround() {
     const {replay, colours, size, radius} = this;
     const state = `${replay.laidOut} ${size} ${devicePixelRatio} ${this.showLinks} ${colours.card}`;
@@ -148,7 +148,7 @@ class Ring {
       context.arc(x, y, dot, 0, 2 * Math.PI);
     }
     context.fill();
-    // The key: a wedge that points to its place.
+    // The key: a wedge that points to its location.
     const [x, y] = this.at(key, radius + 6);
     context.save();
     context.translate(x, y);
@@ -165,7 +165,7 @@ class Ring {
     context.fillText("key", ...this.at(key, radius + 24 + 6 * Math.abs(Math.sin(2 * Math.PI * key))));
   }
 
-  // Nodes on the way from the one that is looked at to the top of its tree, and those right below it.
+  // Nodes on the path from the focused one to its root, and its children.
   lookedAt() {
     const {replay} = this;
     const node = this.hover >= 0 ? this.hover : this.focus;
@@ -175,7 +175,7 @@ class Ring {
     return {node, way};
   }
 
-  // Draw the tree; says whether something fades, so that it has to be drawn again.
+  // Draw the tree; return whether a highlight is fading, so that another frame is needed.
   draw(now) {
     this.drawGround();
     const {replay, colours, size} = this;
@@ -192,7 +192,7 @@ class Ring {
       batches.get(batch).push(node);
     }
     const width = Math.max(0.9, Math.min(1.8, 260 / Math.max(1, replay.figures.edges)));
-    // The deepest first, so that what is near the root lies above; what is adrift above all.
+    // Deepest nodes first, so that those near the root are drawn above them; unrooted ones last.
     const order = [...batches].map(([batch, nodes]) => [...batch.split(" ").map(Number), nodes]);
     order.sort((a, b) => a[1] - b[1] || (a[0] < 0) - (b[0] < 0) || b[0] - a[0]);
     for (const [at, near, nodes] of order) {
@@ -261,18 +261,18 @@ class Ring {
     if (flag & DOWN) {
       const matters = children[node] > 0;
       drawShape(context, "dead", x, y, matters ? this.dotSize + 1.5 : this.dotSize,
-                matters ? colours.adrift : colours.dead, colours.card);
+                matters ? colours.unrooted : colours.dead, colours.card);
     } else if (!member) {
       if (flag & SUBSCRIBED) drawShape(context, "waiting", x, y, this.dotSize, colours.several, colours.card);
     } else {
       const shape = (flag & ROOT ? "root" : "member") + (flag & SUBSCRIBED ? "" : "-relay");
       const colour = flag & ROOT ? colours.ink : this.colourOf(depth[node]);
       drawShape(context, shape, x, y, flag & ROOT ? this.dotSize + 3.5 : this.dotSize, colour, colours.card);
-      if (flag & DETACHED) drawShape(context, "detached", x, y, this.dotSize + 3.5, colours.adrift, colours.card);
+      if (flag & DETACHED) drawShape(context, "detached", x, y, this.dotSize + 3.5, colours.unrooted, colours.card);
     }
   }
 
-  // The node that is nearest to a point, members before others; -1 if none is near.
+  // Return the node nearest to a point, preferring members; -1 if none is near.
   nodeAt(x, y) {
     let found = -1;
     let least = 14;
@@ -286,7 +286,7 @@ class Ring {
   }
 }
 
-// What a node looks like: of any colour, each kind can be told by its shape alone.
+// Mark of a node. Kinds differ in shape, not only in colour.
 function drawShape(context, shape, x, y, size, colour, card) {
   context.strokeStyle = colour;
   context.fillStyle = shape.endsWith("relay") ? card : colour;

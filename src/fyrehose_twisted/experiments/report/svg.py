@@ -179,7 +179,7 @@ class _Drawing:
             ),
             (
                 bool(moment.detached),
-                "looks for a parent",
+                "searches for a parent",
                 lambda: _disc(3.5, ADRIFT, hollow=False) + _halo(6.5, ADRIFT),
             ),
             (
@@ -188,7 +188,7 @@ class _Drawing:
                 lambda: f'<path d="M-9 5Q0 -9 9 5" fill="none" stroke="{ADRIFT}" stroke-dasharray="5 3"/>',
             ),
             (bool(moment.down), "down", lambda: _cross(4.0, SOFT)),
-            (bool(moment.down & self._parents), "down, and not noticed below", lambda: _cross(4.5, ADRIFT)),
+            (bool(moment.down & self._parents), "down, not yet detected by its children", lambda: _cross(4.5, ADRIFT)),
             (self._deepest > 0, f"depth 0 to {self._deepest}", self._scale),
         ]
         parts, x, y = [], 12.0, self._width + 10

@@ -1,6 +1,6 @@
-// Time: where on the slider which moment is, and the figures over it.
+// Time: positions of moments on the slider, and the figures above it.
 
-const INSET = 8;  // Half of the slider's thumb: so far its middle stays from its ends.
+const INSET = 8;  // Half the width of the slider's thumb.
 const REACH_HEIGHT = 40;
 const ROOTS_HEIGHT = 22;
 const TICKS_HEIGHT = 12;
@@ -14,7 +14,7 @@ class Timeline {
     this.scale = this.isBursty() ? "changes" : "time";
   }
 
-  // Whether most of what happens does so in a small part of the time, which would be too narrow to see.
+  // Return whether most changes fall into a small part of the time, too narrow to see.
   isBursty() {
     const {moments} = this.replay;
     if (moments.length < 20) return false;
@@ -23,7 +23,7 @@ class Timeline {
     return half < 0.1 * this.finish;
   }
 
-  // A moment as a share of the slider, 0 to 1, and back.
+  // Convert a moment to a share of the slider, 0 to 1, and back.
   shareOf(t) {
     if (this.scale === "time") return t / this.finish;
     const {moments} = this.replay;
@@ -60,7 +60,7 @@ class Timeline {
       const wide = Math.max(1, x(to) - x(from));
       const tall = value / this.mostRoots * ROOTS_HEIGHT;
       context.globalAlpha = value === 1 ? 0.45 : 0.9;
-      context.fillStyle = value === 1 ? colours.lane : value === 0 ? colours.adrift : colours.several;
+      context.fillStyle = value === 1 ? colours.lane : value === 0 ? colours.unrooted : colours.several;
       if (value) context.fillRect(x(from), rootsBottom - tall, wide, tall);
       else if (this.begun(from)) context.fillRect(x(from), rootsBottom - 3, wide, 3);
     }
@@ -91,7 +91,7 @@ class Timeline {
     context.fillRect(Math.round(x(t)) - 0.75, 0, 1.5, height - 14);
   }
 
-  // Whether there ever was a root before.
+  // Whether there was a root earlier.
   begun(t) {
     this.firstRoot ??= this.history.find(({roots}) => roots)?.t ?? Infinity;
     return t > this.firstRoot;
@@ -115,7 +115,7 @@ class Timeline {
     context.globalAlpha = 1;
   }
 
-  // Runs of moments with the same value.
+  // Intervals of equal values.
   spans(valueOf) {
     const found = [];
     for (const point of this.history) {
@@ -128,7 +128,7 @@ class Timeline {
     return found;
   }
 
-  // Nodes that go down or come up, and packets.
+  // Nodes that go down or up, and packets.
   drawTicks(context, x, y, colours) {
     const drawn = new Set();
     for (const {t, what, group} of this.replay.changes) {
@@ -137,7 +137,7 @@ class Timeline {
       const tick = `${at} ${what}`;
       if (drawn.has(tick)) continue;
       drawn.add(tick);
-      context.fillStyle = {down: colours.adrift, up: colours.accent, published: colours.soft}[what];
+      context.fillStyle = {down: colours.unrooted, up: colours.accent, published: colours.soft}[what];
       if (what === "published") context.fillRect(at - 1, y + TICKS_HEIGHT - 3, 2, 3);
       else context.fillRect(at - 0.5, y, 1, TICKS_HEIGHT - 5);
     }

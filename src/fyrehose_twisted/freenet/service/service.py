@@ -60,18 +60,18 @@ FIRST_NEIGHBOUR_TIMEOUT = 2.0
 """Seconds to wait for the first neighbour after a start before streams are searched."""
 
 FAILURE_REASONS = {
-    "no-stream": "a node on the way to the root, or this one, does not belong to the stream; subscribe first",
+    "no-stream": "this node, or one on the path to the root, is not a member of the stream; subscribe first",
     "no-subscribers": "the stream has no other subscriber, and nothing was published; publish when one has subscribed,"
     " or allow it to have none (--allow-no-subscribers, allow_no_subscribers=True)",
-    "not-subscribed": "the node above does not know this one as its subscriber; try again in a moment",
-    "collision": "another packet has the number already",
-    "timed-out": "the root did not answer in time; the packet may or may not have got there",
-    "uncertain": "the way to the root changed before the root had answered; the packet may or may not have got there",
-    "queue-full": "a node on the way to the root has too many packets waiting; try again in a moment",
-    "bad-signature": "the stream is signed, and not with this key or not for this number",
-    "too-large": "with its signature, the packet is too long",
-    "loop": "the packet came back to a node that it had been at",
-    "stopped": "the node stopped before the root had answered; the packet may or may not have got there",
+    "not-subscribed": "the parent does not list this node as a subscriber; try again in a moment",
+    "collision": "another packet already has this number",
+    "timed-out": "the root did not answer in time; the packet may or may not be published",
+    "uncertain": "the path to the root changed before the root answered; the packet may or may not be published",
+    "queue-full": "a node on the path to the root has too many pending packets; try again in a moment",
+    "bad-signature": "the signature is not of the stream's key, or not for this number",
+    "too-large": "the packet with its signature is too long",
+    "loop": "the packet returned to a node that had forwarded it",
+    "stopped": "the node stopped before the root answered; the packet may or may not be published",
 }
 """Explanation of each reason for which a packet was not published."""
 

@@ -51,25 +51,25 @@ def describe_openapi(config: FrontendConfig, *, token: bool, kept: int = 0) -> S
     """
     post = {
         "operationId": "publish",
-        "summary": "Publish a message or, as NDJSON, a message a line, and be told the numbers",
+        "summary": "Publish a message or, as NDJSON, one message per line; returns the numbers",
         "description": (
-            "It is answered once the messages have come back from the backbone, so that they have numbers and were sent"
-            " to all subscribers, and once as many durable journals as `Kept` says have synced them to disk. A request"
-            " that is not answered, or with `unknown` true, may be published all the same; repeating it without"
-            f" `Idempotency-Key` may publish it twice. NDJSON has at most {config.batch_messages:,} lines. Their"
-            " numbers are told in the order of the lines; they ascend unless the network lost a message, and others may"
-            " have numbers between them."
+            "The response follows when the backbone has numbered the messages and sent them to all subscribers, and the"
+            " number of durable journals in `Kept` have synced them to disk. If there is no response, or one with"
+            " `unknown` true, the messages may be published nevertheless; repeating the request without"
+            f" `Idempotency-Key` may publish them twice. NDJSON has at most {config.batch_messages:,} lines. Their"
+            " numbers are in the order of the lines. They ascend unless the network lost a message, and other messages"
+            " may have numbers between them."
         ),
         "parameters": [
             request_header(
                 "Kept",
-                "durable journals that must have synced the messages before the answer; the frontend's own number if it"
-                " is left out",
+                "number of durable journals that must sync the messages before the response; by default, that of the"
+                " frontend",
                 {"type": "string", "pattern": f"^({'|'.join(map(str, range(kept, MAX_HOLDINGS + 1)))})$"},
             ),
             request_header(
                 "Idempotency-Key",
-                "makes it safe to repeat the request, at this frontend: the same key and body get the same numbers",
+                "makes the request safe to repeat, at this frontend: the same key and body return the same numbers",
                 {"type": "string", "pattern": "^[!-~]([ -~]{0,62}[!-~])?$"},
             ),
         ],
@@ -81,14 +81,14 @@ def describe_openapi(config: FrontendConfig, *, token: bool, kept: int = 0) -> S
             }
         ),
         "responses": {
-            "201": json_content("published and, where journals were asked for, kept", ref("Published")),
+            "201": json_content("published and, if requested, synced by journals", ref("Published")),
             **error_responses(409, 422, 503),
-            "504": json_content("published, and too few journals have synced it in time", ref("NotKept")),
+            "504": json_content("published, but too few journals synced it in time", ref("NotKept")),
         },
     }
     paths: dict[str, dict[str, Schema]] = {
         "/messages": {"post": post},
-        "/health": {"get": health_operation("Does the backbone answer?", "it does", "it does not")},
+        "/health": {"get": health_operation("Whether the backbone replies", "it does", "it does not")},
         "/metrics": {"get": metrics_operation()},
         "/openapi.json": {"get": description_operation()},
     }

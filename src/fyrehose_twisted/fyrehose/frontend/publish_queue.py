@@ -309,4 +309,4 @@ class PublishQueue:
         for batches in list(self._batches_by_client.values()):
             for batch in [batch for batch in batches if now - batch.queued_at >= timeout]:
                 away = "" if self.is_connected else "; the backbone does not answer"
-                self._fail(batch, "timeout", f"there was no room for it within {timeout:g} s{away}")
+                self._fail(batch, "timeout", f"the queue was full for {timeout:g} s{away}")

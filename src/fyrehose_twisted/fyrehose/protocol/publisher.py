@@ -145,7 +145,7 @@ class PublisherProtocol(SubscriberProtocol):
                 if self.state is not None:
                     self.state.failed(min(tickets))
                 for ticket in tickets:
-                    late = PublishTimeout(f"message did not come back from the backbone within {seconds:g} s")
+                    late = PublishTimeout(f"the backbone did not confirm the message within {seconds:g} s")
                     self._pending_publishes.pop(ticket).fail(late)
             case DurabilityExpired(unkept):
                 seconds = self.config.outbox.timeout
@@ -170,7 +170,7 @@ class PublisherProtocol(SubscriberProtocol):
         publishing, self._pending_publishes = self._pending_publishes, {}
         waiting, self._room_waiters = self._room_waiters, []
         error = NotConnected(
-            f"the publisher stopped before the message came back{'' if self._error is None else f': {self._error}'}"
+            f"the publisher stopped before the message was confirmed{'' if self._error is None else f': {self._error}'}"
         )
         for unpublished in publishing.values():
             unpublished.fail(error)

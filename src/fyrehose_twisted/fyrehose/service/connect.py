@@ -36,7 +36,7 @@ def warn_if_buffer_small(port: DatagramPort) -> None:
     """Log a warning if the receive buffer is smaller than requested."""
     if port.receive_buffer < KERNEL_BUFFER:
         _log.warn(
-            "the kernel gives {given:,} bytes of receive buffer, {wanted:,} were asked for; bursts may be lost."
+            "the receive buffer has {given:,} bytes instead of {wanted:,}; bursts may be lost."
             " As root: sysctl -w net.core.rmem_max={wanted}",
             given=port.receive_buffer,
             wanted=KERNEL_BUFFER,

@@ -64,7 +64,7 @@ class Induction:
             return
         self._waiting_knocks = deque(one for one in self._waiting_knocks if one[1] is not link)
         if self._mediation is not None and self._mediation.link is link and self._mediation.ind != ind:
-            self._abandon("it knocked anew", now)
+            self._abandon("it sent another KNOCK", now)
         if ind in context.registry:
             self.bind(link, ind, now)
             context.links.write(link, Hello(ind, me), now)
@@ -177,7 +177,7 @@ class Induction:
         self._waiting_knocks = deque(one for one in self._waiting_knocks if one[1] is not link)
         mediation = self._mediation
         if mediation is not None and mediation.link is link:
-            self._abandon("it went away", now)
+            self._abandon("its link closed", now)
 
     def tick(self, now: float, *, may_decide: bool) -> int | None:
         """Complete, time out or start an induction; return the id of a new node, if any."""
@@ -185,7 +185,7 @@ class Induction:
         context.registry.expire(now)
         mediation = self._mediation
         if mediation is not None and mediation.deadline <= now:
-            self._abandon("not everybody met it", now)
+            self._abandon("some nodes did not send MEET", now)
         arrived = self._complete(now, may_decide=may_decide)
         while self._waiting_knocks and self._waiting_knocks[0][2] <= now:
             self._waiting_knocks.popleft()
@@ -241,7 +241,7 @@ class Induction:
             return None
         self._mediation = None
         me, ind, link = context.id, mediation.ind, mediation.link
-        assert me is not None, "whoever mediates is registered"
+        assert me is not None, "a mediator is registered"
         for message in (Welcome(ind), Hello(ind, me)):
             context.links.write(link, message, now)
             context.flood(message, now)

@@ -174,7 +174,7 @@ class Lifecycle:
         context.set_id(ind)
         context.member_since = context.last_ping_at = now
         context.was_member = context.newly_inducted = True
-        context.apply_role_input("welcomed", f"{mediator} took it in")
+        context.apply_role_input("welcomed", f"{mediator} inducted it")
         for node in (ind, mediator):
             context.registry.add(node, now)
             context.output.emit(NodeRegistered(node))
@@ -261,7 +261,7 @@ class Lifecycle:
         if self._leaving:
             self._finish_leaving(now)
             return
-        context.warn(f"gave the lead up: {why}")
+        context.warn(f"stopped leading: {why}")
         self.leave_network(why, now)
 
     def _finish_leaving(self, now: float) -> None:
@@ -272,7 +272,7 @@ class Lifecycle:
             context.release_promise(context.id)
         context.follow(None, context.durable.term, now)
         context.set_id(None)
-        context.apply_role_input("left", "it was told to")
+        context.apply_role_input("left", "it was asked to leave")
         context.output.emit(LeftNetwork())
 
     def _first_term(self, now: float) -> int:

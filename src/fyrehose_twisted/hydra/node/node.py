@@ -337,7 +337,7 @@ class HydraNode:
         context.counters[f"malformed_{message.reason}"] += 1
         link.malformed_lines += 1
         if link.malformed_lines >= MAX_MALFORMED_LINES:
-            context.warn(f"hung up on {link.peer.address[0]}: {MAX_MALFORMED_LINES} lines made no sense")
+            context.warn(f"hung up on {link.peer.address[0]}: {MAX_MALFORMED_LINES} lines were malformed")
             context.links.close(link, now, "malformed")
             self._lifecycle.link_closed(link, now)
 

@@ -55,12 +55,12 @@ class RegistryCheck:
                 -inf if member.last_pong_at is None else member.last_pong_at,
             )
             if member.id not in (context.id, context.leader) and last + patience <= now:
-                return f"{member.id} answers nobody, and was not dropped here"
+                return f"{member.id} is silent to other nodes, but was not dropped here"
         for node, (first, last) in list(self._unregistered.items()):
             if node in context.registry or last + 2 * context.timers.max_ping <= now:
                 del self._unregistered[node]
             elif first + 2 * context.timers.max_ping <= now:
-                return f"{node} belongs to the network, and is not registered here"
+                return f"{node} belongs to the network, but is not registered here"
         return None
 
     def next_deadline(self) -> float:

@@ -87,7 +87,7 @@ class HydraControl(ControlConnection):
                         self.leader_changed(known)
                     self._service.listen(self)
             case _:
-                self.send([{"error": f"unknown question {json.dumps(message)[:100]}; ask status, say or follow"}])
+                self.send([{"error": f"unknown request {json.dumps(message)[:100]}; send status, say or follow"}])
 
     def _say(self, line: str, retry: bool, number: Any) -> None:
         try:

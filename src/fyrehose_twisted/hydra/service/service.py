@@ -135,11 +135,9 @@ class HydraService(NodeService):
         self._no_guardian_reason = ""
         if config.guardian and config.network_size != 1:
             if not can_guard():
-                self._no_guardian_reason = "this system does not tell one process of the end of another"
+                self._no_guardian_reason = "this system cannot notify a process of the end of another"
             elif not self._dialer.dialable:
-                self._no_guardian_reason = (
-                    "this node opens no link over TCP, TLS or UDP; give it --link to another node"
-                )
+                self._no_guardian_reason = "this node opens no link over TCP, TLS or UDP; pass --link for another node"
             else:
                 self._guardian = GuardianProcess(self.reactor, self._dialer.dialable, secret, timers.scale)
         self._control = ControlFactory(lambda gone: HydraControl(self, gone))

@@ -20,7 +20,7 @@ NODE = "127.0.0.1:7878"
 HTTP = "http://127.0.0.1:8878"
 
 REFORM = (
-    "Found a cluster anew that has lost its quorum for good. The last resort: the chosen node continues alone with its"
+    "Force a new cluster after its quorum is lost for good. The last resort: the chosen node continues alone with its"
     " events, and all others have to join as new members. Choose the node with the most events. Events that only other"
     " nodes had are lost, even if acknowledged, and their numbers are assigned again."
 )
@@ -65,7 +65,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         "--founding",
         type=_cluster_id,
         metavar="ID",
-        help="cluster id that N belongs to; fail if the cluster was founded anew since",
+        help="cluster id that N belongs to; fail if the cluster was re-created since",
     )
     follow.add_argument("--count", type=parse_count, metavar="N", help="stop after N events")
     follow.add_argument("--format", choices=("lines", "json"), default="lines", help="output format [%(default)s]")

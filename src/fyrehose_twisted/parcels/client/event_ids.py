@@ -88,6 +88,6 @@ def check_cluster_id(known: str, node: IOrderedEvents) -> None:
     if not known or known == now:
         return
     if not now:
-        message = "this node is in no cluster yet, so it does not know what the numbers of another node mean"
+        message = "this node is in no cluster yet, so it cannot check the founding"
         raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "no-cluster", message, RETRY_AFTER)
     raise HttpError(HTTPStatus.CONFLICT, "other-founding", str(FoundingMismatch(known, now)), founding=now, known=known)

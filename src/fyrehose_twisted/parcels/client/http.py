@@ -124,7 +124,7 @@ class _BodyCollector(Protocol):
         if self.done.called:
             return
         if self._over_limit:
-            self.done.errback(ResponseTooLarge("an answer is longer than it may be"))
+            self.done.errback(ResponseTooLarge("a response exceeds the limit"))
         elif reason.check(ResponseDone, PotentialDataLoss):
             self.done.callback(b"".join(self._parts))
         else:

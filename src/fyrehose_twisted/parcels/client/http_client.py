@@ -106,7 +106,7 @@ class ParcelsClient:
         if self._closed:
             published.errback(NotOrdered("closed", "the client is closed", unknown=False))
         elif len(self._waiting) >= self._max_waiting:
-            published.errback(PublishQueueFull(f"{self._max_waiting:,} events wait already"))
+            published.errback(PublishQueueFull(f"{self._max_waiting:,} events are pending already"))
         else:
             self._waiting.append((data, key or uuid4().hex, published))
             if not self._publishing:
@@ -120,7 +120,7 @@ class ParcelsClient:
         :param cluster_id: id of the cluster that the numbers belong to, if known.
 
         It fails with :class:`~fyrehose_twisted.errors.EventsNotHeld`, :class:`NoNodeAnswers`, :class:`RequestRefused`,
-        or :class:`~fyrehose_twisted.errors.FoundingMismatch` if the cluster was founded anew since.
+        or :class:`~fyrehose_twisted.errors.FoundingMismatch` if the cluster was re-created since.
         """
         return self._start(self._events(first, last, cluster_id))
 
@@ -231,7 +231,7 @@ class ParcelsClient:
                 raise
             except Exception as error:
                 return {"error": failure_reason(error)}
-            return content if isinstance(content, dict) else {"error": "it says nothing of itself"}
+            return content if isinstance(content, dict) else {"error": "it returned no status"}
 
         found = await gatherResults([Deferred.fromCoroutine(ask(node)) for node in self.nodes.urls], consumeErrors=True)
         return dict(zip(self.nodes.urls, found, strict=True))

@@ -81,7 +81,7 @@ class _StreamReader(Protocol):
                 self._abort()
 
     def _timed_out(self) -> None:
-        self._failure = Failure(InvalidResponse(f"nothing came for {STREAM_TIMEOUT:g} s"))
+        self._failure = Failure(InvalidResponse(f"no data for {STREAM_TIMEOUT:g} s"))
         self._abort()
 
     def _abort(self) -> None:
@@ -115,7 +115,7 @@ class EventFollower:
     :ivar next: sequence number of the next event; ``None`` before it is known.
     :ivar cluster_id: id of its cluster; empty before it is known.
     :ivar stopped: Deferred that fires when the follower is stopped. It fails with an exception of the listener, with
-        :class:`~fyrehose_twisted.errors.FoundingMismatch` if the cluster was founded anew, or with
+        :class:`~fyrehose_twisted.errors.FoundingMismatch` if the cluster was re-created, or with
         :class:`~fyrehose_twisted.errors.BeyondEnd` if ``first`` was given without cluster id and does not exist.
     """
 

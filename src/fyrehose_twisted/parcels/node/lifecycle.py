@@ -58,7 +58,7 @@ class Lifecycle:
         """Leave the cluster and stop."""
         if self._modes.is_final:
             return
-        self._fire("left", "it was told to stop", now)
+        self._fire("left", "it was asked to stop", now)
         self._tracker.abandon_all("this node stops")
         self._heartbeats.send()
         self._raft.step_down(now)
@@ -78,7 +78,7 @@ class Lifecycle:
         if mode is Mode.WRK or self._modes.is_final:
             raise LocalError(f"node {self._raft.me.name!r} is in mode {mode.value}: it has a quorum, or has stopped")
         self._links.close_all(now)
-        self._found(now, "the operator formed the cluster anew, as")
+        self._found(now, "the operator forced a new cluster,")
 
     # Rules
 
@@ -86,7 +86,7 @@ class Lifecycle:
         """Found a cluster if no other node can have one; return whether it was founded."""
         if not self._policy.may_bootstrap():
             return False
-        self._found(now, "it began the cluster")
+        self._found(now, "it bootstrapped the cluster")
         return True
 
     def check(self, now: float) -> None:

@@ -57,14 +57,14 @@ class ModePolicy:
         if self._delivery.last and self._config.bootstrap:
             return (
                 f"it has events up to {self._delivery.last:,} but no state, so it was in a cluster before;"
-                " let it join that cluster, or reform it"
+                " let it join that cluster, or reform that cluster"
             )
         waits = [
             f"{format_address(target.address)} {_RESULT_TEXTS.get(target.result, 'does not answer')}"
             for target in self._links.configured
             if target.result not in (DialResult.DOCUMENT_ONLY, DialResult.IN_CLUSTER)
         ]
-        return f"it looks for a cluster: {', '.join(waits[:8])}" if waits else "it looks for a cluster"
+        return f"it is searching for a cluster: {', '.join(waits[:8])}" if waits else "it is searching for a cluster"
 
     def quorum_loss_reason(self, now: float) -> str | None:
         """Describe the lost quorum; return ``None`` while the node is in contact with a quorum."""
@@ -76,7 +76,7 @@ class ModePolicy:
         quorum = (
             "a quorum" if membership is None else f"a quorum ({membership.quorum} of {len(membership.members)} members)"
         )
-        return f"it is not in touch with {quorum}"
+        return f"it cannot reach {quorum}"
 
     def next_event(self) -> tuple[str, str] | None:
         """Return the next input of :class:`~fyrehose_twisted.parcels.node.modes.ModeInputs` and its reason, or
@@ -98,5 +98,5 @@ class ModePolicy:
             if delivery.numbering.cluster_id:
                 return "answered", "a node of the cluster answered, or its state names a cluster"
         elif mode is Mode.ERR and raft.leader is not None:
-            return "answered", "it is in touch with a quorum again"
+            return "answered", "it can reach a quorum again"
         return None

@@ -95,7 +95,7 @@ class Participants(Observer):
         return host
 
     def forget_membership(self) -> None:
-        """Track a cluster that the operator has founded anew."""
+        """Track a cluster that the operator has re-created."""
         self._membership, self._index = None, -1
 
     # Applications

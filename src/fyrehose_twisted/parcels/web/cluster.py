@@ -49,7 +49,7 @@ class ClusterResource:
             # Do not reveal the name. A client that means this cluster knows it.
             raise HttpError(HTTPStatus.CONFLICT, "wrong-cluster", "this node is in a cluster of another name")
         if state.mode == Mode.WRK.value:
-            message = "this node can order events; forming the cluster anew would only lose some"
+            message = "this node can order events; forcing a new cluster would only lose some"
             raise HttpError(HTTPStatus.CONFLICT, "working", message)
         self._node.force_new_cluster()
         return json_response({"mode": self._node.state().mode}, HTTPStatus.ACCEPTED)

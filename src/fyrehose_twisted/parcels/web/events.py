@@ -104,7 +104,7 @@ class EventsResource:
             after = self._node.last + 1
             # With a matching cluster id, the number was assigned, so this node only lags.
             if first is not None and first > after and not (founding if seen is None else seen.cluster_id):
-                name = "from" if seen is None else "what follows Last-Event-ID"
+                name = "from" if seen is None else "the event after Last-Event-ID"
                 raise self._beyond_end(f"{name}, {first},", after)
             self._follow(request, after if first is None else first, encoding is not None)
             return None
@@ -113,7 +113,7 @@ class EventsResource:
     def _beyond_end(self, what: str, next: int) -> HttpError:
         if self._node.state().mode == Mode.WRK.value:
             return beyond_end(what, next)
-        message = f"{what} lies beyond what this node has, and it is not up to date"
+        message = f"{what} lies beyond the end of this node, which is not up to date"
         return HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "behind", message, RETRY_AFTER)
 
     def _range(self, first: int | None, last: int | None, plain: bool, cluster_id: str) -> HttpResponse:

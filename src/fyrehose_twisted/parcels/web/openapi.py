@@ -35,7 +35,7 @@ _SEQUENCE: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_SEQUENCE}
 _CLUSTER_ID: Schema = {
     "type": "string",
     "pattern": f"({CLUSTER_ID_PATTERN})|^$",
-    "description": "which cluster of that name this is: as long as it stays, so does what the numbers mean",
+    "description": "id of the cluster; numbers are unique as long as it stays the same",
 }
 _MODE: Schema = {"type": "string", "enum": [mode.value for mode in Mode]}
 
@@ -45,7 +45,7 @@ _EVENT = object_schema(
         "sequence": _SEQUENCE,
         "publisher": TEXT,
         "data": {"type": "string", "contentEncoding": "base64"},
-        "json": {"description": "the event itself, if its bytes are a JSON text"},
+        "json": {"description": "the event, if its bytes are valid JSON"},
     },
     ("data", "json"),
     additionalProperties=False,
@@ -120,12 +120,12 @@ def _events(config: WebConfig) -> dict[str, Schema]:
     name = {"type": "string", "pattern": NAME_PATTERN}
     post = {
         "operationId": "publish",
-        "summary": "Publish an event, and get its number once the cluster has agreed on it",
+        "summary": "Publish an event; returns its number after the cluster has committed it",
         "parameters": [
-            request_header("Publisher", "whose event it is, the node's own if it is left out", name),
+            request_header("Publisher", "publisher of the event; by default, the node", name),
             request_header(
                 "Idempotency-Key",
-                "makes it safe to repeat the request, at any node: the same publisher and key get the same number",
+                "makes the request safe to repeat, at any node: the same publisher and key return the same number",
                 name,
             ),
         ],
@@ -137,7 +137,7 @@ def _events(config: WebConfig) -> dict[str, Schema]:
         ),
         "responses": {
             "201": json_content(
-                "it has a number",
+                "published",
                 object_schema({"sequence": _SEQUENCE, "founding": _CLUSTER_ID}),
                 headers=response_headers(Location="the event"),
             ),
@@ -148,34 +148,34 @@ def _events(config: WebConfig) -> dict[str, Schema]:
         "operationId": "read",
         "summary": "Read events, or follow them as server-sent events with `Accept: text/event-stream`",
         "description": (
-            f"An answer has at most {config.page_events:,} events, and about {config.page_bytes:,} bytes of them; a"
-            ' `Link` header with `rel="next"` says where it goes on. On a stream the data is an event as in the list,'
-            " on one line, and the id is the cluster's founding, a hyphen and the number; an event named `skipped`,"
-            " with `first` and `last`, says which can no longer be had, and one named `position` where the stream"
-            " begins. A stream goes on after `Last-Event-ID`, or from `from` on, or with the next event; what lies"
-            " beyond that is answered with 409, `beyond-end`. Where `Last-Event-ID` or `founding` tells the founding,"
-            " and the cluster was founded anew since, the answer is 409, `other-founding`; where it is the same, a"
-            " stream waits for its first event."
+            f"A response has at most {config.page_events:,} events, and about {config.page_bytes:,} bytes of them; a"
+            ' `Link` header with `rel="next"` has the URL of the next page. On a stream, the data is an event as in'
+            " the list, on one line, and the id is the cluster's founding, a hyphen and the number. An event named"
+            " `skipped`, with `first` and `last`, reports events that are no longer available, and one named"
+            " `position` the start of the stream. A stream begins after `Last-Event-ID`, at `from`, or with the next"
+            " event; a position beyond the end is answered with 409, `beyond-end`. If `Last-Event-ID` or `founding`"
+            " gives the founding and the cluster was re-created since, the response is 409, `other-founding`. If the"
+            " founding is current, a stream waits for its first event."
         ),
         "parameters": [
-            query_parameter("from", "first number, by default the lowest that is held", _SEQUENCE),
-            query_parameter("to", "last number, by default the last there is; not for streams", _SEQUENCE),
+            query_parameter("from", "first number; by default, the lowest stored", _SEQUENCE),
+            query_parameter("to", "last number; by default, the last of the node; not for streams", _SEQUENCE),
             query_parameter("encoding", "`base64`: every event as `data`", {"type": "string", "enum": ["base64"]}),
             query_parameter(
                 "founding",
-                "of the cluster that `from` and `to` are numbers of",
+                "founding of the numbers `from` and `to`",
                 {**TEXT, "pattern": CLUSTER_ID_PATTERN},
             ),
             request_header(
                 "Last-Event-ID",
-                "the last id that is known already; a bare number is taken too, and says nothing about the founding",
+                "last id received; a bare number is accepted, but does not identify the founding",
                 {**TEXT, "pattern": ID_PATTERN},
             ),
         ],
         "responses": {
             "200": {
-                "description": "the events that there are",
-                "headers": response_headers(Link="where it goes on"),
+                "description": "the available events",
+                "headers": response_headers(Link="URL of the next page"),
                 "content": {
                     "application/json": {"schema": array_schema(ref("Event"))},
                     "text/event-stream": {"schema": {**TEXT, "description": "an Event in the data of each message"}},
@@ -191,7 +191,7 @@ def _callbacks() -> dict[str, dict[str, Schema]]:
     id: Schema = {"name": "id", "in": "path", "required": True, "schema": TEXT}
     post = {
         "operationId": "addCallback",
-        "summary": "Have events sent to a URL by POST, in order, one at a time, each at least once",
+        "summary": "Register a URL to which events are sent by POST, in order, one at a time, at least once",
         "requestBody": request_body({"application/json": ref("NewCallback")}),
         "responses": {
             "201": json_content("registered", ref("Callback"), headers=response_headers(Location="the callback")),
@@ -200,20 +200,20 @@ def _callbacks() -> dict[str, dict[str, Schema]]:
     }
     listed = {
         "operationId": "listCallbacks",
-        "summary": "All callbacks",
-        "responses": {"200": json_content("all of them", array_schema(ref("Callback"))), **error_responses()},
+        "summary": "List callbacks",
+        "responses": {"200": json_content("all callbacks", array_schema(ref("Callback"))), **error_responses()},
     }
     get = {
         "operationId": "getCallback",
-        "summary": "One callback",
+        "summary": "Get a callback",
         "parameters": [id],
-        "responses": {"200": json_content("how it is", ref("Callback")), **error_responses(404)},
+        "responses": {"200": json_content("the callback", ref("Callback")), **error_responses(404)},
     }
     delete = {
         "operationId": "removeCallback",
-        "summary": "Send no more events",
+        "summary": "Remove a callback",
         "parameters": [id],
-        "responses": {"204": {"description": "it is gone"}, **error_responses(403, 404, 503)},
+        "responses": {"204": {"description": "removed"}, **error_responses(403, 404, 503)},
     }
     return {"/callbacks": {"get": listed, "post": post}, "/callbacks/{id}": {"get": get, "delete": delete}}
 
@@ -221,17 +221,20 @@ def _callbacks() -> dict[str, dict[str, Schema]]:
 def _others() -> dict[str, dict[str, Schema]]:
     reform = {
         "operationId": "reform",
-        "summary": "Form the cluster anew with this node alone, when too many of its members are gone for good",
-        "description": "The operator's last resort: what only others know is given up.",
+        "summary": "Force a new cluster with this node alone, after its quorum is lost for good",
+        "description": "Last resort: events that only other nodes have are lost.",
         "requestBody": request_body({"application/json": ref("Reform")}),
-        "responses": {"202": json_content("it forms", object_schema({"mode": _MODE})), **error_responses(403, 409)},
+        "responses": {
+            "202": json_content("the new cluster", object_schema({"mode": _MODE})),
+            **error_responses(403, 409),
+        },
     }
     return {
-        "/": {"get": get_operation("links", "What is here", {"type": "object"})},
+        "/": {"get": get_operation("links", "List the paths", {"type": "object"})},
         "/openapi.json": {"get": description_operation()},
-        "/cluster": {"get": get_operation("cluster", "The cluster, from here", ref("Cluster"))},
+        "/cluster": {"get": get_operation("cluster", "Status of the cluster, as seen by this node", ref("Cluster"))},
         "/cluster/reform": {"post": reform},
-        "/health": {"get": health_operation("Can this node order events?", "it can", "it cannot")},
+        "/health": {"get": health_operation("Whether this node can order events", "it can", "it cannot")},
         "/metrics": {"get": metrics_operation()},
     }
 
@@ -243,5 +246,5 @@ def describe_openapi(config: WebConfig, *, callbacks: bool, token: bool) -> Sche
     :param token: whether requests need a token.
     """
     paths = {"/events": _events(config), **(_callbacks() if callbacks else {}), **_others()}
-    about = "One order of events, kept by a cluster; this is one of its nodes."
+    about = "A node of a cluster that orders events."
     return document("fyrehose parcels", about, paths, _SCHEMAS, token=token, always=(403, 421))

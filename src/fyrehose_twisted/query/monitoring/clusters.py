@@ -76,14 +76,14 @@ def assess_cluster(cluster: ClusterView) -> Iterator[HealthFinding]:
         yield HealthFinding(title, DOWN, "no-node", "none of its watched nodes answers")
         return
     if left is not None and left < 0:
-        text = f"{cluster.alive} of the {cluster.quorum} nodes that have to agree are alive"
+        text = f"{cluster.alive} of {cluster.quorum} nodes required for a majority are alive"
         yield HealthFinding(title, DOWN, "quorum", text, SETTLING)
     elif cluster.alive < cluster.members:
         text = f"{cluster.alive} of {cluster.members} members are alive"
         yield HealthFinding(title, ATTENTION, "members", text + (f"; {left} more may fail" if left is not None else ""))
     elif left == 0 and max(cluster.members, cluster.watched) > 2:
         # A cluster of two nodes never has one to spare.
-        yield HealthFinding(title, ATTENTION, "spare", "no more node may fail")
+        yield HealthFinding(title, ATTENTION, "spare", "no further node may fail")
     if len(cluster.leaders) > 1:
         text = f"nodes name different leaders: {', '.join(cluster.leaders[:4])}"
         yield HealthFinding(title, ATTENTION, "leaders", text, SETTLING)

@@ -139,15 +139,15 @@ def _parcels(one: ServiceFigures, newest: Newest) -> Iterator[HealthFinding]:
     mode = active_label(one.metrics, "parcels_mode", "mode")
     if mode != "Wrk":
         yield HealthFinding(
-            one.scrape.name, ATTENTION, "mode", f"orders nothing: it is in mode {mode or 'unknown'}", SETTLING
+            one.scrape.name, ATTENTION, "mode", f"cannot order events: it is in mode {mode or 'unknown'}", SETTLING
         )
     yield from _assess_growth(one, "parcels_skipped_total", "event", "lost")
-    yield from _assess_growth(one, "parcels_refused_total", "event", "refused for want of a quorum")
+    yield from _assess_growth(one, "parcels_refused_total", "event", "refused without a quorum")
 
 
 def _hydra(one: ServiceFigures, newest: Newest) -> Iterator[HealthFinding]:
     if total(one.metrics, "hydra_leader_known") == 0:
-        yield HealthFinding(one.scrape.name, ATTENTION, "leader", "knows of no leader", SETTLING)
+        yield HealthFinding(one.scrape.name, ATTENTION, "leader", "knows no leader", SETTLING)
 
 
 def _freenet(one: ServiceFigures, newest: Newest) -> Iterator[HealthFinding]:

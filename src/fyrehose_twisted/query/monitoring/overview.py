@@ -277,8 +277,8 @@ _LOST = "lost {count} for good"
 
 _LOSSES = {
     "client_lost_total": (_LOST, "message"),
-    "client_publish_failed_total": ("did not get {count} published", "message"),
-    "frontend_failed_total": ("did not get {count} published", "message"),
+    "client_publish_failed_total": ("failed to publish {count}", "message"),
+    "frontend_failed_total": ("failed to publish {count}", "message"),
     "parcels_skipped_total": (_LOST, "event"),
 }
 

@@ -111,14 +111,14 @@ class PageScraper(Generic[T]):
         self._fetcher, self._config, self._reactor = fetcher, config, reactor
         self._request: Deferred[T] | None = None
         self._periodic_call = PeriodicCall(f"the scrape of {name}", self._start_request, reactor)
-        self._result: ScrapeResult[T] = ScrapeResult(False, "not asked yet", 0.0, 0.0, 0, empty)
+        self._result: ScrapeResult[T] = ScrapeResult(False, "not scraped yet", 0.0, 0.0, 0, empty)
 
     @property
     def result(self) -> ScrapeResult[T]:
         """Current result. A page with outdated content is not up."""
         config, one, now = self._config, self._result, self._reactor.seconds()
         if one.up and now - one.heard_at > MAX_MISSED * (config.scrape_interval + config.scrape_timeout):
-            return one._replace(up=False, why=one.why or f"not heard of for {now - one.heard_at:.0f} s")
+            return one._replace(up=False, why=one.why or f"no reply for {now - one.heard_at:.0f} s")
         return one
 
     def start(self) -> None:

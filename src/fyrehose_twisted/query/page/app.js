@@ -2,7 +2,7 @@
 
 const tables = new Map();
 
-// A table in a section of its own, made when there is something to show; sections keep their order.
+// Show a table in its own section, created when there are rows. Sections keep their order.
 function showTable(id, title, caption, columns, items, order) {
   let shown = tables.get(id);
   if (!shown && !items.length) return;
@@ -10,7 +10,7 @@ function showTable(id, title, caption, columns, items, order) {
     const heading = `${id}-title`;
     const properties = { id, className: "card", "aria-labelledby": heading };
     const section = element("section", properties, element("h2", { id: heading }, title));
-    const after = order.slice(order.indexOf(id) + 1).map((one) => tables.get(one)).find(Boolean);
+    const after = order.slice(order.indexOf(id) + 1).map((next) => tables.get(next)).find(Boolean);
     byId("services").insertBefore(section, after?.section ?? null);
     shown = { section, table: new Table(section, caption, columns) };
     tables.set(id, shown);
@@ -31,16 +31,16 @@ function showServices({ services, clusters }) {
     found.get(kind).push({ ...service, key: service.name, plot: plots.get("service " + service.name) ?? NOTHING });
   }
   const of = (id) => found.get(KINDS.find((kind) => kind.id === id));
-  const most = new Map();
-  const cluster = (item) => labelled(item, "cluster");
+  const newest = new Map();
+  const cluster = (item) => infoLabel(item, "cluster");
   for (const item of of("parcels")) {
-    most.set(cluster(item), Math.max(most.get(cluster(item)) ?? 0, sum(item, "parcels_sequence") ?? 0));
+    newest.set(cluster(item), Math.max(newest.get(cluster(item)) ?? 0, sum(item, "parcels_sequence") ?? 0));
   }
-  for (const item of of("parcels")) item.most = most.get(cluster(item));
-  showTable("clusters", "Clusters", "How many more nodes may fail before a cluster has no quorum", CLUSTERS,
+  for (const item of of("parcels")) item.newest = newest.get(cluster(item));
+  showTable("clusters", "Clusters", "Number of further nodes that may fail before a cluster loses its quorum", CLUSTERS,
     clusters.map((item) => ({ ...item, key: item.title })), ORDER);
   showConnected(of("backbone"));
-  showTable("watched", "Watched clients", "Clients whose metrics are read, with their lag behind the newest number",
+  showTable("watched", "Watched clients", "Clients with scraped metrics, and their lag behind the newest number",
     WATCHED, of("backbone").length ? [...of("journal"), ...of("client"), ...of("frontend")] : [], ORDER);
   for (const [kind, items] of found) {
     showTable(kind.id, kind.title, kind.caption, [...SERVICE, ...kind.columns], items, ORDER);
@@ -48,36 +48,36 @@ function showServices({ services, clusters }) {
   return found;
 }
 
-// A backbone lists its clients, not all of them if there are many.
+// Clients as listed by backbones. A list may be incomplete if there are many.
 function showConnected(backbones) {
-  const rows = [], told = [];
+  const rows = [], captions = [];
   for (const { name, clients, state } of backbones) {
     if (!clients) continue;
     const stale = !clients.up || state === "down";
-    for (const one of clients.list) {
-      rows.push({ ...one, backbone: name, key: `${name} ${one.address}`, state: stale ? "down" : "ok" });
+    for (const client of clients.list) {
+      rows.push({ ...client, backbone: name, key: `${name} ${client.address}`, state: stale ? "down" : "ok" });
     }
-    const count = many(clients.total, "client", "clients");
-    const left = clients.total > clients.list.length ? `, of which ${number(clients.list.length)} are listed` : "";
-    const old = stale ? `; the list is not up to date: ${visible(clients.why) || "the backbone is down"}` : "";
-    told.push(`${visible(name)} has ${count}${left}${old}`);
+    const count = pluralize(clients.total, "client", "clients");
+    const left = clients.total > clients.list.length ? `, ${number(clients.list.length)} of them listed` : "";
+    const old = stale ? `; the list is outdated: ${visible(clients.why) || "the backbone is down"}` : "";
+    captions.push(`${visible(name)} has ${count}${left}${old}`);
   }
-  showTable("connected", "Connected clients", told.join(". "), CLIENTS, rows, ORDER);
+  showTable("connected", "Connected clients", captions.join(". "), CLIENTS, rows, ORDER);
 }
 
-// What is wrong, in words that change only when something goes wrong or is well again
+// Overall state. Its text changes only with the state, so that screen readers announce only changes.
 
 const TITLES = { ok: "", attention: "! ", down: "✗ " };
-const FINDINGS = 12; // findings that are listed
+const FINDINGS = 12; // maximum number of listed findings
 
 function showTrouble({ state, findings }) {
-  const of = (level) => [...new Set(findings.filter((one) => one.level === level).map(({ subject }) => subject))];
-  const down = of("down"), attention = of("attention"), said = [];
-  if (down.length) said.push(`down: ${named(down)}`);
-  if (attention.length) said.push(`attention: ${named(attention)}`);
+  const of = (level) => [...new Set(findings.filter((finding) => finding.level === level).map(({ subject }) => subject))];
+  const down = of("down"), attention = of("attention"), parts = [];
+  if (down.length) parts.push(`down: ${named(down)}`);
+  if (attention.length) parts.push(`attention: ${named(attention)}`);
   const [mark, kind] = MARKS[state];
-  const words = said.join("; ") || "OK";
-  const trouble = `${mark} ${words[0].toUpperCase()}${words.slice(1)}`;
+  const summary = parts.join("; ") || "OK";
+  const trouble = `${mark} ${summary[0].toUpperCase()}${summary.slice(1)}`;
   if (byId("trouble").textContent !== trouble) {
     byId("trouble").textContent = trouble;
     byId("trouble").className = kind;
@@ -89,11 +89,11 @@ function showTrouble({ state, findings }) {
   list("findings", lines.map(([kind, text]) => ({ key: text, made: () => element("li", { className: kind }, text) })));
 }
 
-// Put lines into a list; those that are there already stay.
+// Update a list in place; existing lines are reused.
 function list(id, wanted) {
-  const place = byId(id), there = new Map([...place.children].map((line) => [line.dataset.key, line]));
+  const place = byId(id), existing = new Map([...place.children].map((line) => [line.dataset.key, line]));
   const lines = wanted.map(({ key, made }) => {
-    const line = there.get(key) ?? made();
+    const line = existing.get(key) ?? made();
     line.dataset.key = key;
     return line;
   });
@@ -112,30 +112,30 @@ function showEvents(events) {
   byId("no-events").hidden = events.length > 0;
 }
 
-// The way to each table, with how many rows it has
+// Links to the tables, with their numbers of rows
 
-const ways = new Map();
+const tableLinks = new Map();
 
-function showWays(overview, found) {
-  const told = (title, items) => {
+function showTableLinks(overview, found) {
+  const label = (title, items) => {
     const down = items.filter((item) => item.state === "down").length;
     const attention = items.filter((item) => item.state === "attention").length;
     return `${title} ${number(items.length)}` + (down ? `, ${number(down)} down` : "")
       + (attention ? `, ${number(attention)} attention` : "");
   };
-  const wanted = [{ id: "streams", text: told("Journals", overview.streams) }];
-  if (overview.clusters.length) wanted.push({ id: "clusters", text: told("Clusters", overview.clusters) });
+  const wanted = [{ id: "streams", text: label("Journals", overview.streams) }];
+  if (overview.clusters.length) wanted.push({ id: "clusters", text: label("Clusters", overview.clusters) });
   for (const [kind, items] of found) {
-    if (items.length) wanted.push({ id: kind.id, text: told(kind.title, items) });
+    if (items.length) wanted.push({ id: kind.id, text: label(kind.title, items) });
   }
   wanted.push({ id: "recent", text: "Events" });
-  const place = byId("ways");
+  const place = byId("table-links");
   wanted.forEach(({ id, text }, index) => {
-    if (!ways.has(id)) {
+    if (!tableLinks.has(id)) {
       const link = element("a", { href: "#" + id });
-      ways.set(id, { line: element("li", {}, link), link });
+      tableLinks.set(id, { line: element("li", {}, link), link });
     }
-    const { line, link } = ways.get(id);
+    const { line, link } = tableLinks.get(id);
     if (link.textContent !== text) link.textContent = text;
     if (place.children[index] !== line) place.insertBefore(line, place.children[index] ?? null);
   });
@@ -144,18 +144,18 @@ function showWays(overview, found) {
 
 let streams = null;
 const code = (text) => element("code", {}, text);
-const empty = element("p", {}, "There is no journal in the directory yet. Run ", code("twistd fyrehose-journal"),
+const empty = element("p", {}, "The directory has no journal yet. Run ", code("twistd fyrehose-journal"),
   " with the same ", code("--directory"), ".");
 
 function show(overview) {
   const place = byId("streams");
   if (!streams) {
-    streams = new Table(place, "Choose a stream to see its records", STREAMS);
+    streams = new Table(place, "Select a stream to see its records", STREAMS);
     place.append(empty);
   }
   titles.clear();
   for (const { name, stream } of overview.streams) titles.set(name, stream);
-  if (records.dialog.open) records.entitle();
+  if (records.dialog.open) records.showTitle();
   streams.show(overview.streams.map((item) => ({
     ...item, key: item.name, at: overview.at, plot: plots.get("stream " + item.name) ?? NOTHING,
   })));
@@ -164,16 +164,16 @@ function show(overview) {
   const found = showServices(overview);
   showTrouble(overview);
   showEvents(overview.events);
-  showWays(overview, found);
+  showTableLinks(overview, found);
   byId("version").textContent = overview.version;
   const { requests, streams: open, connections, refused } = overview.query;
   byId("usage").textContent = `Up for ${age(overview.at - overview.started_at)}; ` + [
-    many(requests ?? 0, "request", "requests"), many(open ?? 0, "follower", "followers"),
-    many(connections ?? 0, "connection", "connections"), `${number(refused ?? 0)} refused`,
+    pluralize(requests ?? 0, "request", "requests"), pluralize(open ?? 0, "follower", "followers"),
+    pluralize(connections ?? 0, "connection", "connections"), `${number(refused ?? 0)} refused`,
   ].join(", ");
   byId("updated").textContent = utc(overview.at) + " UTC";
   const { free: left, total } = overview.disk;
-  byId("disk").textContent = left === undefined ? "" : `Disk: ${size(left)} of ${size(total)} left`;
+  byId("disk").textContent = left === undefined ? "" : `Disk: ${size(left)} of ${size(total)} free`;
 }
 
 async function watch() {
@@ -184,23 +184,23 @@ async function watch() {
         const began = performance.now();
         show(parse(data));
         document.documentElement.dataset.took = (performance.now() - began).toFixed(2);
-        tell("good", "●", "Live");
+        showConnection("good", "●", "Live");
         failures = 0;
-        remember();
+        refreshHistory();
       }
-      tell("wait", "○", "The service ended the connection; trying again");
+      showConnection("wait", "○", "The service closed the connection; reconnecting");
     } catch (error) {
       if (error.status === 401) {
-        tell("wait", "○", "A token is needed");
-        // The operator may have entered a token before the refusal was read to its end.
-        if (token === null) await new Promise((done) => { entered = done; });
+        showConnection("wait", "○", "Token required");
+        // The operator may already have entered a token while the refusal was being read.
+        if (token === null) await new Promise((done) => { onToken = done; });
         failures = -1;
         continue;
       }
-      tell("bad", "✗", "The service does not answer; trying again");
+      showConnection("bad", "✗", "No reply from the service; retrying");
     }
-    // What is on the page is old by now.
-    byId("trouble").textContent = "✗ Unknown: the query service does not answer";
+    // The figures on the page are outdated.
+    byId("trouble").textContent = "✗ Unknown: no reply from the query service";
     byId("trouble").className = "bad";
     document.title = "✗ fyrehose";
     await pause(RETRY[Math.min(failures, RETRY.length - 1)]);

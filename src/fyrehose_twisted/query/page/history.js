@@ -1,37 +1,37 @@
 "use strict";
 
-// How fast streams and services grew in the last hour; the service remembers it, also while no page is open.
+// Rates of streams and services in the last hour. The service stores them, even while no page is open.
 
-const ASK = 10; // seconds between two questions
-const NOTHING = { drawn: "", peak: 0 };
+const HISTORY_INTERVAL = 10; // seconds between two requests
+const NOTHING = { path: "", peak: 0 };
 const plots = new Map();
 
-function drawn(rates) {
-  const peak = Math.max(0, ...rates.map((one) => one ?? 0));
+function plotRates(rates) {
+  const peak = Math.max(0, ...rates.map((rate) => rate ?? 0));
   let open = false;
-  const path = rates.map((one, step) => {
-    if (one === null) {
+  const path = rates.map((rate, step) => {
+    if (rate === null) {
       open = false;
       return "";
     }
-    const y = (19 - 18 * (peak ? one / peak : 0)).toFixed(1);
+    const y = (19 - 18 * (peak ? rate / peak : 0)).toFixed(1);
     const line = (open ? `V${y}` : `M${step} ${y}`) + `H${step + 1}`;
     open = true;
     return line;
   }).join("");
-  return { drawn: path, peak };
+  return { path, peak };
 }
 
-let askedAt = -Infinity;
+let requestedAt = -Infinity;
 
-async function remember() {
-  if (performance.now() < askedAt + ASK * 1000) return;
-  askedAt = performance.now();
+async function refreshHistory() {
+  if (performance.now() < requestedAt + HISTORY_INTERVAL * 1000) return;
+  requestedAt = performance.now();
   try {
     const { series } = await (await ask("/history", {})).json();
     plots.clear();
-    for (const [name, rates] of Object.entries(series)) plots.set(name, drawn(rates));
+    for (const [name, rates] of Object.entries(series)) plots.set(name, plotRates(rates));
   } catch (error) {
-    askedAt -= (ASK - 5) * 1000; // What is drawn stays for a while.
+    requestedAt -= (HISTORY_INTERVAL - 5) * 1000; // Keep the current plots and retry in 5 s.
   }
 }

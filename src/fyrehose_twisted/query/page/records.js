@@ -1,21 +1,21 @@
 "use strict";
 
 const SHOWN = 200; // records in a list
-const OLDER = 50; // records that are put below it at once
-const LONGEST = 4096; // characters of one that are shown
+const OLDER = 50; // older records loaded at once
+const LONGEST = 4096; // characters of a record that are shown
 
 // Records of one stream
 
-// The id before another, null for the first there can be. Numbers may be larger than those of JavaScript.
+// Return the preceding id, or null for the lowest possible. Ids may exceed JavaScript's safe integers.
 function preceding(id) {
   const [, epoch = "0", position] = /^(?:(\d+):)?(\d+)$/.exec(id);
   if (position !== "0") return `${epoch}:${BigInt(position) - 1n}`;
   return epoch === "0" ? null : `${BigInt(epoch) - 1n}:18446744073709551614`;
 }
 
-// What stands in the address for a stream and a filter.
+// Fragment of the page's address for a stream and a filter.
 const address = (name, where) => new URLSearchParams(where ? { stream: name, where } : { stream: name }).toString();
-const titles = new Map(); // the stream of each name
+const titles = new Map(); // stream URIs by name
 
 class Records {
   constructor() {
@@ -23,7 +23,7 @@ class Records {
     this.stopped = null;
     this.paused = false;
     this.frame = 0;
-    this.waiting = []; // events that are not in the list yet
+    this.waiting = []; // events not yet in the list
     this.passed = 0;
     byId("close").addEventListener("click", () => this.dialog.close());
     this.dialog.addEventListener("close", () => this.end());
@@ -37,10 +37,10 @@ class Records {
     });
   }
 
-  // Show what the address names.
+  // Show the stream that the address names.
   follow() {
     const named = new URLSearchParams(location.hash.slice(1)), name = named.get("stream");
-    if (!byId("login").hidden) return; // Once there is a token.
+    if (!byId("login").hidden) return; // Called again after a token is entered.
     if (name === null) {
       this.dialog.close();
       return;
@@ -48,48 +48,48 @@ class Records {
     const where = named.get("where") ?? "";
     if (this.dialog.open && this.name === name && byId("where").value.trim() === where) return;
     this.name = name;
-    this.entitle();
+    this.showTitle();
     byId("where").value = where;
     if (!this.dialog.open) this.dialog.showModal();
     this.begin();
   }
 
-  // The stream of a name is known once there is an overview.
-  entitle() {
+  // The stream's URI is known after the first overview.
+  showTitle() {
     const title = visible(titles.get(this.name) ?? this.name ?? "");
     if (byId("records-title").textContent !== title) byId("records-title").textContent = title;
   }
 
   end() {
-    if (this.dialog.open) return; // Browsers tell of a closing later: it was opened again meanwhile.
+    if (this.dialog.open) return; // The close event is asynchronous: the dialog may be open again.
     this.stopped?.abort();
-    if (!byId("login").hidden) return; // The address opens it again once there is a token.
+    if (!byId("login").hidden) return; // Keep the address, which reopens the dialog after login.
     history.replaceState(null, "", location.pathname + location.search);
     document.querySelector(`a[href="${CSS.escape("#" + address(this.name, ""))}"]`)?.focus();
   }
 
   pause(yes) {
     this.paused = yes;
-    byId("pause").textContent = yes ? "Go on" : "Pause";
-    this.say(yes ? "Paused" : this.state);
+    byId("pause").textContent = yes ? "Resume" : "Pause";
+    this.showState(yes ? "Paused" : this.state);
     if (yes) return;
-    this.turn = {}; // What was asked before is of no use any more.
-    // Below what goes on there are no older ones, or there would be a hole between them one day.
+    this.turn = {}; // Discard the results of earlier requests.
+    // Remove older records: the live list is trimmed at its end, which would leave a gap above them.
     byId("list").querySelectorAll("[data-older]").forEach((line) => line.remove());
-    this.back = undefined; // the path of what is before the list; null at the beginning
+    this.back = undefined; // path of the next older page; null at the start of the stream
     byId("older").disabled = false;
     byId("older-state").textContent = "";
-    this.soon();
+    this.schedule();
   }
 
-  say(text) {
+  showState(text) {
     if (byId("follow-state").textContent !== text) byId("follow-state").textContent = text;
   }
 
-  // How the connection is; while paused it is not said.
-  tell(state) {
+  // Set the state of the connection, which is not shown while paused.
+  setState(state) {
     this.state = state;
-    if (!this.paused) this.say(state);
+    if (!this.paused) this.showState(state);
   }
 
   refuse(message) {
@@ -117,7 +117,7 @@ class Records {
         const headers = id === null ? {} : { "Last-Event-ID": id };
         const query = id === null ? `?last=${where ? 1000 : 20}${filter}` : `?${filter.slice(1)}`;
         for await (const event of events("records", path + query, headers, stopped.signal)) {
-          this.tell(where ? "Following what the filter takes of the last 1,000 records and of new ones" : "Following");
+          this.setState(where ? "Following matches in the last 1,000 records and in new ones" : "Following");
           failures = 0;
           if (event.id !== undefined) id = event.id;
           if (event.data !== null && event.event !== "position") this.take(event);
@@ -125,26 +125,26 @@ class Records {
       } catch (error) {
         if (stopped.signal.aborted) return;
         if (error.status === 409 && id !== null) {
-          id = null; // The journal began anew, and does not know the id.
+          id = null; // The journal was replaced and has no such id.
         } else if (error.status >= 400 && error.status < 500) {
           this.refuse(error.message);
-          this.tell("");
+          this.setState("");
           return;
         }
       }
-      if (stopped.signal.aborted) return; // A later begin() tells of its own connection.
-      this.tell("The service does not answer; trying again");
+      if (stopped.signal.aborted) return; // A later begin() reports its own connection.
+      this.setState("No reply from the service; retrying");
       await pause(RETRY[Math.min(failures, RETRY.length - 1)]);
     }
   }
 
-  // What is before the list is put below it. Newer ones wait meanwhile, or they would push it out again.
+  // Append older records below the list. Following pauses, or new records would push them out again.
   async older() {
-    if (this.asking) return;
+    if (this.loading) return;
     this.pause(true);
     const list = byId("list"), stopped = this.stopped, turn = this.turn, oldest = list.lastChild?.dataset.id;
-    this.asking = true;
-    byId("older-state").textContent = "Asking";
+    this.loading = true;
+    byId("older-state").textContent = "Loading";
     try {
       let lines = [], back = this.back;
       if (back === undefined && oldest !== undefined) back = preceding(oldest) && this.before(preceding(oldest));
@@ -160,24 +160,24 @@ class Records {
       made[0]?.scrollIntoView({ block: "start" });
       this.back = back;
       byId("older").disabled = back === null;
-      byId("older-state").textContent = many(lines.length, "older one", "older ones")
-        + (back === null ? "; this is the beginning" : "");
+      byId("older-state").textContent = pluralize(lines.length, "older record", "older records")
+        + (back === null ? "; start of the journal" : "");
     } catch (error) {
       if (!stopped.signal.aborted) byId("older-state").textContent = error.message;
     } finally {
-      this.asking = false;
+      this.loading = false;
     }
   }
 
-  // However fast they come, the list is changed once a frame, and only by those that stay in it.
+  // Update the list at most once per frame, and only with records that remain in it.
   take(event) {
     this.waiting.push(event);
     this.passed += 1;
     if (this.waiting.length > SHOWN) this.waiting.shift();
-    this.soon();
+    this.schedule();
   }
 
-  soon() {
+  schedule() {
     this.frame ||= requestAnimationFrame(() => {
       this.frame = 0;
       this.show();
@@ -185,7 +185,7 @@ class Records {
   }
 
   show() {
-    const text = this.paused && this.passed ? `(${many(this.passed, "newer one waits", "newer ones wait")})` : "";
+    const text = this.paused && this.passed ? `(${pluralize(this.passed, "newer record", "newer records")})` : "";
     if (byId("waiting").textContent !== text) byId("waiting").textContent = text;
     if (this.paused) return;
     const list = byId("list");
@@ -200,13 +200,13 @@ class Records {
     if (id !== undefined) made.dataset.id = id;
     if (older) made.dataset.older = "";
     if (event === "skipped") {
-      const said = `${whole.format(content.first)} to ${whole.format(content.last)} cannot be had`;
-      made.append(element("span", { className: "said warn" }, said));
+      const gap = `${whole.format(content.first)} to ${whole.format(content.last)} are not available`;
+      made.append(element("span", { className: "gap warn" }, gap));
       return made;
     }
     const name = (content.epoch ? content.epoch + ":" : "") + content.sequence;
     const at = new Date(content.received_at / 1000).toISOString().slice(0, 23).replace("T", " ");
-    // JSON as it was written, so that no digit of a number is lost.
+    // The original JSON text: parsing would lose digits of large numbers.
     const payload = content.text ?? (content.data === undefined
       ? data.slice(data.indexOf('"json":') + 7, -1) : "base64 " + content.data);
     const more = payload.length - LONGEST;

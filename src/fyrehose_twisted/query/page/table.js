@@ -1,8 +1,8 @@
 "use strict";
 
-// Tables, of which only the cells that have changed are touched
+// Tables that update only changed cells
 
-// The width of a column depends on no cell, so nothing moves when a number grows.
+// Column widths do not depend on cells, so columns stay in place when a number grows.
 const WEIGHTS = { address: 3.9, name: 2.8, text: 2, number: 1.9, wide: 2.3, plot: 2.4 };
 const weight = (column) => column.weight
   ?? (column.plot ? "plot" : column.wide ? "wide" : column.number ? "number" : "text");
@@ -59,16 +59,16 @@ class Table {
         inner = element("a", { href: column.open(item.key) });
         cell.append(inner);
       } else if (column.plot) {
-        const drawn = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+        const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
         inner = document.createElementNS("http://www.w3.org/2000/svg", "path");
-        drawn.setAttribute("class", "spark");
-        drawn.setAttribute("viewBox", "0 0 360 20");
-        drawn.setAttribute("preserveAspectRatio", "none");
-        drawn.setAttribute("aria-hidden", "true");
+        svg.setAttribute("class", "spark");
+        svg.setAttribute("viewBox", "0 0 360 20");
+        svg.setAttribute("preserveAspectRatio", "none");
+        svg.setAttribute("aria-hidden", "true");
         inner.setAttribute("vector-effect", "non-scaling-stroke");
-        drawn.append(inner);
+        svg.append(inner);
         peak = element("span", { className: "peak" });
-        cell.append(element("span", { className: "plot" }, drawn, peak));
+        cell.append(element("span", { className: "plot" }, svg, peak));
       }
       line.append(cell);
       return { inner, cell, peak, shown: null, kind: null };
@@ -79,9 +79,9 @@ class Table {
   fill(place, column, item) {
     const value = column.value(item);
     if (column.plot) {
-      if (value.drawn !== place.shown) place.inner.setAttribute("d", value.drawn);
-      place.shown = value.drawn;
-      const peak = value.drawn ? compact.format(value.peak) : "–";
+      if (value.path !== place.shown) place.inner.setAttribute("d", value.path);
+      place.shown = value.path;
+      const peak = value.path ? compact.format(value.peak) : "–";
       if (peak !== place.kind) place.peak.textContent = place.kind = peak;
       return;
     }

@@ -1,6 +1,6 @@
 "use strict";
 
-// Everything that comes from the network becomes text nodes; nothing of it is ever markup.
+// Data from the network becomes text nodes, never markup.
 
 const byId = (id) => document.getElementById(id);
 
@@ -14,17 +14,17 @@ function element(name, properties = {}, ...children) {
   return made;
 }
 
-// Control characters are shown, so that none of them can hide what stands beside it.
-const UNSEEN =
+// Control characters are made visible, so that they cannot hide adjacent text.
+const INVISIBLE =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 
 function visible(text) {
-  return text.replace(UNSEEN, (sign) => "\\u" + sign.charCodeAt(0).toString(16).padStart(4, "0"));
+  return text.replace(INVISIBLE, (sign) => "\\u" + sign.charCodeAt(0).toString(16).padStart(4, "0"));
 }
 
 // Numbers and times
 
-// Numbers of some streams begin anywhere below 2**62; as a double they would lose digits.
+// Sequence numbers may be up to 2**62, which a double cannot represent exactly.
 function exact(key, value, context) {
   const inexact = Number.isInteger(value) && !Number.isSafeInteger(value);
   return inexact && /^-?[0-9]+$/.test(context?.source ?? "") ? BigInt(context.source) : value;
@@ -65,7 +65,7 @@ function age(seconds) {
 }
 
 const some = (count, kind) => [number(count), count ? kind : ""];
-const many = (count, one, more) => `${number(count)} ${count === 1 ? one : more}`;
+const pluralize = (count, one, more) => `${number(count)} ${count === 1 ? one : more}`;
 const named = (names) =>
   names.slice(0, 3).map(visible).join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "");
 const utc = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ");

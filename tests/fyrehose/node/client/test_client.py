@@ -909,7 +909,7 @@ class TestRegress:
         failures = bench.told(ClientFailed)
         assert len(failures) == 1
         assert isinstance(failures[0].error, SequenceRegressed)
-        assert f"message {enough} anew" in str(failures[0].error)
+        assert f"message {enough} again" in str(failures[0].error)
         assert "200" in str(failures[0].error)
         bench.deliver(201)
         bench.run(10)

@@ -133,11 +133,11 @@ def test_connection_to_an_unresponsive_server_is_given_up() -> None:
     assert not silent_at(speaking, 4.9)
     assert silent_at(speaking, 5.0)
     assert speaking.unreachable
-    assert speaking.loss_reason == "IRC does not answer for what was said 5.0 s ago"
+    assert speaking.loss_reason == "IRC has not answered for lines sent 5.0 s ago"
     speaking.enqueue(send(7, 2), 5.0)
     speaking.close(speaking.loss_reason)
     assert list(standing.output.drain().events) == [
-        CloseIrc("IRC does not answer for what was said 5.0 s ago", graceful=False)
+        CloseIrc("IRC has not answered for lines sent 5.0 s ago", graceful=False)
     ]
     speaking.closed("closed", 5.0)
     assert standing.counters["irc_silent"] == standing.counters["irc_unanswered"] == standing.counters["not_said"] == 1
@@ -484,7 +484,7 @@ def test_unresponsive_server_makes_the_leader_resign(leader: Leader, net: Net) -
     assert host.node.role is Role.OUTSIDER
     assert host.of(LineOutcome) == [LineOutcome("mine", Outcome.UNCERTAIN, "leader-changed")]
     (drop,) = leader.ends[7].take(Drop)
-    assert "IRC does not answer" in drop.reason
+    assert "IRC has not answered" in drop.reason
     (close,) = host.of(CloseIrc)
     assert not close.graceful
 

@@ -57,10 +57,10 @@ STATUS_INTERVAL = 50e-6
 class BackboneState(Enum):
     """State of a backbone."""
 
-    SETTLING = "waiting for clients to say that they are there"
+    SETTLING = "waiting for KEEPALIVEs of its clients"
     SERVING = "numbering messages"
-    REFUSING = "a client knows the stream, and this backbone does not"
-    EXHAUSTED = "the last number has been given"
+    REFUSING = "stopped: a client holds messages of the stream, but the state file has no number"
+    EXHAUSTED = "stopped: all numbers are assigned"
 
 
 @implementer(IDatagramNode)
@@ -181,7 +181,7 @@ class Backbone(DatagramNode):
             self.drops.counts["repairs_behind"] += 1
         elif self.state is BackboneState.SETTLING:
             if not self._push_backlog.add(push, peer):
-                self._drop("not_numbering", peer, f"PUSH while {self.state.value}, and too many wait already", now)
+                self._drop("not_numbering", peer, f"PUSH while {self.state.value}, and the queue is full", now)
         else:
             self._publish(push, peer, now)
 
@@ -214,7 +214,7 @@ class Backbone(DatagramNode):
         """Record the progress of a durable journal."""
         client = self._client_table.get_by_source(peer)
         if client is None or not client.flags & Flags.DURABLE or client.token != holds.token:
-            self._drop("holds_of_stranger", peer, "HOLDS from an address that is no durable journal's", now)
+            self._drop("holds_of_stranger", peer, "HOLDS from an address that is not a durable journal", now)
             return
         self._watchers_outdated |= client.holds is None or client.holds.holding != holds.holding
         client.holds = holds
@@ -227,7 +227,7 @@ class Backbone(DatagramNode):
         self.counters.requests += 1
         address = _resolve_address(request.address, peer)
         if not self._client_table.may_request(address, peer):
-            detail = f"REQUEST for {address[0]}:{address[1]}, not a client of its own"
+            detail = f"REQUEST for {address[0]}:{address[1]}, which is not a client"
             self._drop("request_for_stranger", peer, detail, now)
             return
         if not self._request_budgets.bucket(address, now).take(1, now):

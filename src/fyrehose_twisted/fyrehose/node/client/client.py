@@ -46,7 +46,7 @@ from fyrehose_twisted.repeats import RepeatDetector
 class ClientState(Enum):
     """State of a subscriber."""
 
-    JOINING = "looking for its first message"
+    JOINING = "searching for its first message"
     FOLLOWING = "following the stream"
     FAILED = "stopped"
 
@@ -232,7 +232,7 @@ class Client(DatagramNode):
             case Status() | Asked() if peer == self.backbone and self.keepalive.is_recent_token(packet.token):
                 self.extension_received(packet, now)
             case Status() | Asked():
-                self._drop("stray_extension", peer, f"{type(packet).__name__.upper()} that answers none of ours", now)
+                self._drop("stray_extension", peer, f"{type(packet).__name__.upper()} without a matching request", now)
             case _:
                 self._drop(
                     "unexpected",
@@ -245,7 +245,7 @@ class Client(DatagramNode):
         """Handle a KEEPALIVE-ACK."""
         round_trip = self.keepalive.acked(token, now) if peer == self.backbone else None
         if round_trip is None:
-            self._drop("stray_ack", peer, "KEEPALIVE-ACK that answers none of ours", now)
+            self._drop("stray_ack", peer, "KEEPALIVE-ACK without a matching request", now)
             return
         self._output.events.append(KeepaliveAcked(round_trip))
         if not self.keepalive.connected:
@@ -273,7 +273,7 @@ class Client(DatagramNode):
     def forward_received(self, forward: Forward, peer: Address, now: float) -> None:
         """Answer a FORWARD with stored messages (000, client rule 4)."""
         if peer != self.backbone:
-            self._drop("foreign_forward", peer, "FORWARD from an address that is not our backbone's", now)
+            self._drop("foreign_forward", peer, "FORWARD from an address that is not the backbone's", now)
         elif not (self._answers_forwards and forward.address[1]):
             self.drops.counts["forward_unwanted"] += 1
         else:
@@ -302,11 +302,11 @@ class Client(DatagramNode):
             if live:
                 self._publishing.messages_seen(sequence, (data,), now)
             else:
-                self._drop("unasked_repair", peer, f"DELIVER {sequence} that was not asked for", now)
+                self._drop("unasked_repair", peer, f"DELIVER {sequence} that was not requested", now)
         elif subscription.failure is not None:
             self.drops.counts["stopped"] += 1
         elif not live and not subscription.is_requested(sequence, now):
-            self._drop("unasked_repair", peer, f"DELIVER {sequence} that was not asked for", now)
+            self._drop("unasked_repair", peer, f"DELIVER {sequence} that was not requested", now)
         elif sequence < 1 or (live and not subscription.stream_head.plausible(sequence)):
             detail = f"DELIVER {sequence} while the stream is at {subscription.stream_head.highest}"
             self._drop("implausible", peer, detail, now)

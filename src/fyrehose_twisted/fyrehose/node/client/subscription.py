@@ -300,7 +300,7 @@ class Subscription:
         if not (self.stream_head.falls(sequence) if held is None else self.stream_head.contradicts(sequence)):
             return
         self.failure = SequenceRegressed(
-            f"backbone {self._backbone} sent message {sequence} anew after {self.stream_head.highest};"
+            f"backbone {self._backbone} sent message {sequence} again after {self.stream_head.highest};"
             " it has lost its state file or runs twice. Stop it before more numbers are assigned twice"
         )
 

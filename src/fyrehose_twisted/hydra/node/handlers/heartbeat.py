@@ -114,7 +114,7 @@ class HeartbeatRelay:
             link.foreign = True
             components.joining.link_closed(link, now)
         if self._reported_mismatches.add((link.peer.address[0], mismatch)):
-            context.warn(f"link {link_name(link.peer)}: the node there {mismatch}; it is left alone")
+            context.warn(f"link {link_name(link.peer)}: the node there {mismatch}; it is ignored")
         if link.bound:
             self._lifecycle.leave_network(f"a neighbour {mismatch}", now)
 

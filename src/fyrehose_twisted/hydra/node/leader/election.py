@@ -221,7 +221,7 @@ class Election:
         me = context.id
         assert me is not None, "a node with bound links has an id"
         context.update_durable(voted=message.term, nominee=message.id, voter=me)
-        context.apply_role_input("pledged", f"it is for {message.id} in term {message.term}")
+        context.apply_role_input("pledged", f"it votes for {message.id} in term {message.term}")
         self._seen_pledges.add((message.term, me))
         context.flood(Pledge(message.term, message.id, me), now)
 

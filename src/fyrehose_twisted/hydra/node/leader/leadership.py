@@ -150,7 +150,7 @@ class Leadership:
             return
         if context.bootstrapping:
             # Without a quorum no node may be dropped; a network that never had one can be bootstrapped again.
-            self.loss_reason = "who joined what it founded is silent"
+            self.loss_reason = "the first node that joined the new network is silent"
             return
         if context.has_fixed_quorum and not lease.is_valid(now):
             return

@@ -134,7 +134,7 @@ class IrcWriter:
         if not self._should_be_open:
             return
         if before == "open":
-            self.loss_reason = f"the connection to IRC is gone: {reason}"
+            self.loss_reason = f"the connection to IRC is lost: {reason}"
             return
         if before == "closing":
             self._request_connection()
@@ -222,9 +222,7 @@ class IrcWriter:
             self._recheck_at = now + _STALL_GRACE
             return
         self._is_silent = self.unreachable = True
-        self.loss_reason = (
-            f"IRC does not answer for what was said {now - self.pending_replies.oldest_sent_at:.1f} s ago"
-        )
+        self.loss_reason = f"IRC has not answered for lines sent {now - self.pending_replies.oldest_sent_at:.1f} s ago"
 
     def next_deadline(self) -> float:
         """Return the time of the next :meth:`tick` or :meth:`send_due`."""

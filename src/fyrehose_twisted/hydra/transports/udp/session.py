@@ -51,10 +51,10 @@ class CloseReason(Enum):
     CLOSED = "closed"
     ABORTED = "aborted here"
     SILENT = "silent"
-    RESET = "cut off by the other side, or unknown there"
-    RESTARTED = "the other side was started anew"
+    RESET = "closed by the peer, or unknown there"
+    RESTARTED = "the peer restarted"
     REFUSED = "refused"
-    QUEUE_FULL = "too much waited to be sent"
+    QUEUE_FULL = "too much unsent data"
 
 
 class SessionOutput(NamedTuple):

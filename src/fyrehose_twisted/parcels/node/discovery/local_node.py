@@ -57,7 +57,7 @@ class LocalNode:
         own = self.cluster_id
         if own and cluster_id and own != cluster_id:
             return (
-                f"there are two clusters named {self.cluster!r}, founded apart ({own:016x}, {cluster_id:016x});"
+                f"there are two clusters named {self.cluster!r}, created separately ({own:016x}, {cluster_id:016x});"
                 " restart the nodes of one of them without their state"
             )
         return None

@@ -76,8 +76,8 @@ class Neighbours:
         for other in (me, *rivals):
             if other.name != info.name:
                 if by_id and other.id == info.id:
-                    text = f"{info.name!r} and {other.name!r}, which is here already, have the same id, {info.id}"
-                    return RefusalReason.ID_TAKEN, f"{text}: give one of them another name"
+                    text = f"{info.name!r} and {other.name!r}, which is already known, have the same id, {info.id}"
+                    return RefusalReason.ID_TAKEN, f"{text}: give one another name"
                 continue
             if ours is not None and ours == other.ours:
                 continue
@@ -87,7 +87,10 @@ class Neighbours:
             if other is not me and other.ours is None and ours is None:
                 continue  # As the reference implementation does, let the new one replace the old one.
             where = format_address(other.host)
-            return RefusalReason.NAME_TAKEN, f"{info.name!r} is alive at {where} already: give one of them another name"
+            return (
+                RefusalReason.NAME_TAKEN,
+                f"{info.name!r} is already running at {where}; give one another name",
+            )
         return None
 
     def find_displaced(self, info: NodeInfo) -> Neighbour | None:

@@ -181,7 +181,7 @@ class OutboundHandshake:
         if other is not None:
             return other
         member = MemberId(welcome.name, welcome.incarnation)
-        return None if member == target.member else f"it is {member} and said that it is {target.member}"
+        return None if member == target.member else f"it is {member}, but introduced itself as {target.member}"
 
     def _admit(self, member: MemberId, welcome: Welcome, target: DialTarget, now: float) -> None:
         """Make a node ready for requests, and add it and the nodes that it listed."""

@@ -15,7 +15,7 @@ from fyrehose_twisted.parcels.wire.messages import Message, PublishAck, Publishe
 
 MAX_REFUSED_PUBLISHERS = 1_024
 """Publishers for which the first run refused for lack of room is remembered."""
-NOT_LEADER = "this node does not order any more; ask again"
+NOT_LEADER = "this node is no longer the leader; try again"
 
 
 class PublishTracker:
@@ -92,7 +92,7 @@ class PublishTracker:
                 self._first_refused.pop(next(iter(self._first_refused)))
             self._first_refused[key] = run.first
         if added is False:
-            text = f"{self.pending.size:,} bytes of events wait to be ordered already; try again later"
+            text = f"{self.pending.size:,} bytes of events are pending; try again later"
             self.refuse(requester, run, RefusalReason.TOO_MANY, text)
         return bool(added)
 
@@ -196,12 +196,8 @@ class PublishTracker:
 
 _REFUSAL_TEXTS = {
     RefusalReason.FORGOTTEN: (
-        "what this publisher published before is no longer remembered, nor whether this is a repeat"
+        "the publisher's earlier events are no longer remembered, so duplicates cannot be detected"
     ),
-    RefusalReason.OUT_OF_ORDER: (
-        "something that the publisher published before this is missing, or it has begun anew since"
-    ),
-    RefusalReason.OTHER_BODY: (
-        "this key was used before, for another body; use a new key, or repeat what was published then"
-    ),
+    RefusalReason.OUT_OF_ORDER: ("an earlier event of this publisher is missing, or the publisher has restarted since"),
+    RefusalReason.OTHER_BODY: ("this key was used before, for another body; use a new key, or repeat the same body"),
 }

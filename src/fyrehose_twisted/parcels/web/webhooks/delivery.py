@@ -80,7 +80,7 @@ class WebhookDelivery:
     def _ended(self, failure: Any) -> None:
         if failure.check(CancelledError) is None:
             self.callback.suspended = True
-            self.callback.last_error = "this node has a mistake; see its log"
+            self.callback.last_error = "internal error of this node; see its log"
             self.log.failure("callback {id} stopped", failure=failure, id=self.callback.id)
 
     async def _run(self) -> None:

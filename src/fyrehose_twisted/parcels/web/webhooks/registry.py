@@ -198,4 +198,4 @@ class Callbacks:
             try:
                 self._file.save(self.all())
             except OperationalError as error:
-                self.log.error("the callbacks' positions are not saved: {error}", error=error)
+                self.log.error("the positions of callbacks cannot be saved: {error}", error=error)

@@ -32,7 +32,7 @@ def _to_problem(error: BaseException) -> HttpError | None:
         case AddressNotAllowed():
             return HttpError(HTTPStatus.FORBIDDEN, "target-refused", str(error))
         case TimeoutError():
-            message = "the name of the host was not looked up in time"
+            message = "the host name was not resolved in time"
             return HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "timeout", message, RETRY_AFTER)
     return to_http_error(error)
 

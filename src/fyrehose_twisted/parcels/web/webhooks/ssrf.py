@@ -69,8 +69,7 @@ class AddressNotAllowed(LocalError):
 
     def __init__(self) -> None:
         super().__init__(
-            "callbacks do not go there: the host needs a public address, and the port to be 80, 443 or one that this"
-            " node allows"
+            "the target is not allowed: it needs a public address, and port 80, 443 or one that this node allows"
         )
 
 

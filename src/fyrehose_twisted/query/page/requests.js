@@ -1,9 +1,9 @@
 "use strict";
 
-const RETRY = [1, 2, 4, 8, 15]; // seconds before it is tried again
-const SILENCE = { overview: 10, records: 60 }; // seconds after which a stream that says nothing is dead
+const RETRY = [1, 2, 4, 8, 15]; // seconds before each retry
+const TIMEOUT = { overview: 10, records: 60 }; // seconds without data after which a stream is closed
 
-// Asking, with a token if one is needed
+// Requests, with a token if required
 
 let token = sessionStorage.getItem("token");
 
@@ -11,30 +11,30 @@ async function ask(path, headers, signal) {
   const sent = { ...headers }, used = token;
   if (used) sent.Authorization = "Bearer " + used;
   const answer = await fetch(path, { headers: sent, signal, cache: "no-store" });
-  // A refusal that comes late says nothing of a token that the operator has entered meanwhile.
-  if (answer.status === 401 && used === token) logIn(used ? "The service does not know this token." : "");
+  // A late refusal does not apply to a token entered in the meantime.
+  if (answer.status === 401 && used === token) logIn(used ? "The token is invalid." : "");
   if (!answer.ok) {
-    const said = await answer.json().catch(() => ({}));
-    throw Object.assign(new Error(said.message ?? `status ${answer.status}`), { status: answer.status });
+    const problem = await answer.json().catch(() => ({}));
+    throw Object.assign(new Error(problem.message ?? `status ${answer.status}`), { status: answer.status });
   }
   return answer;
 }
 
-// A stream of events, read by hand: EventSource can send neither a token nor say why it was refused.
+// Server-sent events, read without EventSource, which can neither send a token nor report why it was refused.
 async function* events(kind, path, headers, signal) {
-  const dead = new AbortController();
-  const stop = () => dead.abort();
-  signal?.addEventListener("abort", stop, { signal: dead.signal });
-  let watchdog = setTimeout(stop, SILENCE[kind] * 1000);
+  const aborter = new AbortController();
+  const stop = () => aborter.abort();
+  signal?.addEventListener("abort", stop, { signal: aborter.signal });
+  let watchdog = setTimeout(stop, TIMEOUT[kind] * 1000);
   try {
-    const answer = await ask(path, { Accept: "text/event-stream", ...headers }, dead.signal);
+    const answer = await ask(path, { Accept: "text/event-stream", ...headers }, aborter.signal);
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
       clearTimeout(watchdog);
-      watchdog = setTimeout(stop, SILENCE[kind] * 1000);
+      watchdog = setTimeout(stop, TIMEOUT[kind] * 1000);
       const blocks = (rest + value).split("\n\n");
       rest = blocks.pop();
       for (const block of blocks) {
@@ -55,7 +55,7 @@ async function* events(kind, path, headers, signal) {
 
 const pause = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
 
-function tell(kind, mark, text) {
+function showConnection(kind, mark, text) {
   const state = byId("state");
   if (byId("state-text").textContent === text) return;
   state.className = "state " + kind;
@@ -63,14 +63,14 @@ function tell(kind, mark, text) {
   byId("state-text").textContent = text;
 }
 
-let entered = null;
+let onToken = null; // resolves when the operator has entered a token
 
 function logIn(problem) {
   byId("login").hidden = false;
   byId("login-error").textContent = problem;
   token = null;
   sessionStorage.removeItem("token");
-  records.dialog.close(); // The form is behind it.
+  records.dialog.close(); // The dialog covers the form.
   byId("token").focus();
 }
 
@@ -80,6 +80,6 @@ byId("login").addEventListener("submit", (event) => {
   sessionStorage.setItem("token", token);
   byId("token").value = "";
   byId("login").hidden = true;
-  entered?.();
+  onToken?.();
   records.follow();
 });
