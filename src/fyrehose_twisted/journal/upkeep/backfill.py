@@ -80,15 +80,7 @@ class JournalBackfill:
     def finish(self) -> None:
         """Declare lost the numbers that others declare lost and no journal held; then commit."""
         for epoch, lost in sorted(self._lost.items()):
-            taken = self._taken.get(epoch, RangeSet())
-            ranges = [gap for first, last in lost for gap in taken.gaps(first, last)]
-            if self._journal is not None:
-                for first, last in ranges:
-                    self._journal.lose(epoch, self._sequence(first), self._sequence(last))
-            if ranges:
-                self._on_message(
-                    f"{self._summary}: declare lost in epoch {epoch}, as others do: {format_ranges(ranges)}"
-                )
+            self._lose(epoch, lost, "as others do")
         if self._journal is not None:
             self._journal.commit()
 
@@ -102,19 +94,21 @@ class JournalBackfill:
                 if bounds is None
                 else find_missing_ranges(catalog, epoch)
             )
-            taken = self._taken.get(epoch, RangeSet())
-            ranges = [gap for first, last in known for gap in taken.gaps(first, last)]
-            if self._journal is not None:
-                if bounds is None:
-                    self._journal.begin(epoch, self._sequence(catalog.published_watermarks[epoch]))
-                for first, last in ranges:
-                    self._journal.lose(epoch, self._sequence(first), self._sequence(last))
-            if ranges:
-                self._on_message(
-                    f"{self._summary}: declare lost in epoch {epoch}, as no journal holds them: {format_ranges(ranges)}"
-                )
+            if self._journal is not None and bounds is None:
+                self._journal.begin(epoch, self._sequence(catalog.published_watermarks[epoch]))
+            self._lose(epoch, known, "as no journal holds them")
         if self._journal is not None:
             self._journal.commit()
+
+    def _lose(self, epoch: int, known: RangeSet, reason: str) -> None:
+        """Declare lost the numbers of ``known`` that were not copied."""
+        taken = self._taken.get(epoch, RangeSet())
+        ranges = [gap for first, last in known for gap in taken.gaps(first, last)]
+        if self._journal is not None:
+            for first, last in ranges:
+                self._journal.lose(epoch, self._sequence(first), self._sequence(last))
+        if ranges:
+            self._on_message(f"{self._summary}: declare lost in epoch {epoch}, {reason}: {format_ranges(ranges)}")
 
     @property
     def _summary(self) -> str:

@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fyrehose_twisted.interfaces import IOrderedEvents
-from fyrehose_twisted.net.metrics import info_metric, label_gauge
+from fyrehose_twisted.net.metrics import counter_families, enum_gauge, gauge_families, info_metric, label_gauge
 from fyrehose_twisted.parcels.node.status import NodeStatus
 from fyrehose_twisted.parcels.web.webhooks.registry import Callbacks
 from fyrehose_twisted.parcels.wire.messages import Mode
 
-_PREFIX = "fyrehose_parcels_"
+_PREFIX = "fyrehose_parcels"
 
 
 class NodeCollector(Collector):
@@ -28,33 +28,26 @@ class NodeCollector(Collector):
         """Yield the current metrics."""
         state: NodeStatus = self._node.state()
         yield info_metric("parcels", cluster=state.cluster)
-        yield label_gauge(_PREFIX + "leader", "1 for the name of the leader", "leader", state.leader)
-        yield _gauge("sequence", "Number of the last event delivered", state.sequence)
-        yield _gauge("oldest", "Number of the oldest event stored", state.oldest)
-        yield _gauge("term", "Current term", state.term)
-        yield _gauge("quorum", "Members required for a majority", state.quorum)
-        yield _gauge("leading", "1 if this node is the leader", state.leader == state.name)
-        members = GaugeMetricFamily(
-            _PREFIX + "members",
-            "Members of the cluster, by whether they were heard from in the last 5 s",
-            labels=["alive"],
+        yield label_gauge(f"{_PREFIX}_leader", "1 for the name of the leader", "leader", state.leader)
+        gauges = (
+            ("sequence", "Number of the last event delivered", state.sequence),
+            ("oldest", "Number of the oldest event stored", state.oldest),
+            ("term", "Current term", state.term),
+            ("quorum", "Members required for a majority", state.quorum),
+            ("leading", "1 if this node is the leader", state.leader == state.name),
         )
-        for alive in (True, False):
-            members.add_metric([str(alive).lower()], sum(member.alive == alive for member in state.members))
-        yield members
-        neighbours = GaugeMetricFamily(_PREFIX + "neighbours", "Known nodes, by whether they vote", labels=["votes"])
-        for votes in (True, False):
-            found = sum(neighbour.votes == votes for neighbour in state.neighbours)
-            neighbours.add_metric([str(votes).lower()], found)
-        yield neighbours
-        modes = GaugeMetricFamily(_PREFIX + "mode", "1 for the current mode of this node", labels=["mode"])
-        for mode in Mode:
-            modes.add_metric([mode.value], mode.value == state.mode)
-        yield modes
+        yield from gauge_families(_PREFIX, gauges)
+        members = {str(alive).lower(): sum(one.alive == alive for one in state.members) for alive in (True, False)}
+        description = "Members of the cluster, by whether they were heard from in the last 5 s"
+        yield enum_gauge(f"{_PREFIX}_members", description, "alive", members)
+        votes = {str(votes).lower(): sum(one.votes == votes for one in state.neighbours) for votes in (True, False)}
+        yield enum_gauge(f"{_PREFIX}_neighbours", "Known nodes, by whether they vote", "votes", votes)
+        modes = {mode.value: float(mode.value == state.mode) for mode in Mode}
+        yield enum_gauge(f"{_PREFIX}_mode", "1 for the current mode of this node", "mode", modes)
         for name, value in sorted(state.counters.items()):
             words = name.replace("_", " ").replace("-", " ").capitalize()
             clean = re.sub(r"[^a-zA-Z0-9_]", "_", name)
-            yield CounterMetricFamily(_PREFIX + clean, f"{words}, since the node started", value=value)
+            yield CounterMetricFamily(f"{_PREFIX}_{clean}", f"{words}, since the node started", value=value)
 
 
 class CallbackCollector(Collector):
@@ -66,16 +59,14 @@ class CallbackCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the current metrics."""
         callbacks = self._callbacks
-        yield _gauge("web_callbacks", "Registered callbacks", len(callbacks))
-        yield _gauge("web_suspended_callbacks", "Suspended callbacks", callbacks.suspended)
-        yield _counter("web_deliveries", "Events delivered to callbacks", callbacks.delivered)
-        yield _counter("web_failed_attempts", "Failed delivery attempts", callbacks.failed_attempts)
-        yield _counter("web_dead_letters", "Events that were given up for a callback", callbacks.dead)
-
-
-def _gauge(name: str, what: str, value: float) -> Metric:
-    return GaugeMetricFamily(_PREFIX + name, what, value=value)
-
-
-def _counter(name: str, what: str, value: float) -> Metric:
-    return CounterMetricFamily(_PREFIX + name, what, value=value)
+        gauges = (
+            ("callbacks", "Registered callbacks", len(callbacks)),
+            ("suspended_callbacks", "Suspended callbacks", callbacks.suspended),
+        )
+        counters = (
+            ("deliveries", "Events delivered to callbacks", callbacks.delivered),
+            ("failed_attempts", "Failed delivery attempts", callbacks.failed_attempts),
+            ("dead_letters", "Events that were given up for a callback", callbacks.dead),
+        )
+        yield from gauge_families(f"{_PREFIX}_web", gauges)
+        yield from counter_families(f"{_PREFIX}_web", counters)
