@@ -176,6 +176,30 @@ def test_unanswered_knock_is_retried_where_a_network_was_revealed_before(net: Ne
     assert (len(knocks(shown)), len(knocks(silent))) == (1, 0)
 
 
+def test_outsider_continues_with_one_knock_where_an_earlier_one_waited(net: Net) -> None:
+    peers = [net.play(2), net.play(3)]
+    host = net.node("one", 1, (2, 3))
+    assert net.run(10.0, lambda: any(one.received for peer in peers for one in peer.accepted))
+    first, second = (peer.accepted[0] for peer in peers)
+    if not first.received:
+        first, second = second, first
+    (earlier,) = first.take(Knock)
+    net.run(1.0)
+    second.send(Ping(1, "v", 8))
+    (pending,) = second.take(Knock)
+    # Both nodes have a leader now, and begin with what waited.
+    first.send(Meet(earlier.ind, 7))
+    assert [one.ind for one in first.take(Knock)] == [pending.ind]
+    second.send(Meet(pending.ind, 8))
+    first.send(Meet(pending.ind, 7))
+    assert first.take(Knock) == second.take(Knock) == []
+    # Either may complete the induction, and the other one may introduce itself earlier.
+    second.send(Hello(pending.ind, 8))
+    assert host.node.counters["id_collisions"] == 0
+    first.send(Welcome(pending.ind), Hello(pending.ind, 7))
+    assert host.node.id == pending.ind
+
+
 def test_outsider_waits_for_a_mediator_that_sent_a_meet(net: Net) -> None:
     mediator, network = two_links(net)
     (ind,) = knocks(mediator)

@@ -82,16 +82,29 @@ class JoinProcedure:
         elif now >= self._ready_at and self._may_knock(link, now):
             self._knock(link, now)
 
-    def meet_received(self, message: Meet, link: PeerLink) -> None:
-        """Handle a MEET for the pending KNOCK. The first sender is the mediator."""
+    def meet_received(self, message: Meet, link: PeerLink, now: float) -> None:
+        """Handle a MEET for a KNOCK over this link. The first sender is the mediator.
+
+        An earlier KNOCK may have waited there for a leader. Two inductions of one node would wait for each other if the
+        network has one place left, so the mediator is asked to continue with the pending KNOCK.
+        """
+        if message.ind != link.own_knock_id or not link.is_regular:
+            return
         knocking = self._pending_knock
-        if knocking is not None and knocking.link is link and knocking.ind == message.ind and link.mediator is None:
+        if knocking is None:
+            knocking = self._pending_knock = _PendingKnock(link, message.ind, now)
+        if message.ind != knocking.ind:
+            link.own_knock_id, link.mediator = knocking.ind, None
+            self._context.links.write(link, Knock(knocking.ind, self._context.config.tag), now)
+        elif link.mediator is None:
             link.mediator = message.id
 
     def welcome_received(self, message: Welcome, link: PeerLink) -> bool:
         """It may be a node now; return whether it is."""
         knocking = self._pending_knock
-        if knocking is None or knocking.link is not link or knocking.ind != message.ind or link.mediator is None:
+        if knocking is None or not knocking.ind == message.ind == link.own_knock_id:
+            return False
+        if link.mediator is None or not link.is_regular:
             return False
         self._pending_knock = None
         return True
@@ -100,6 +113,8 @@ class JoinProcedure:
         """Somebody has this id already."""
         knocking = self._pending_knock
         if knocking is not None and knocking.link is link and knocking.ind == message.ind:
+            if any(other is not link and other.own_knock_id == message.ind for other in self._context.links):
+                return  # The mediator over the other link has inducted it, and the WELCOME is still in flight.
             self._context.counters["id_collisions"] += 1
             self._pending_knock = None
             self._tried_links.discard(link)

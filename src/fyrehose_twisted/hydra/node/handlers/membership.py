@@ -38,7 +38,7 @@ class MembershipHandler:
         if link.relays:
             self._components.induction.meet_received(message, link, now)
         elif self._components.context.role is Role.OUTSIDER:
-            self._components.joining.meet_received(message, link)
+            self._components.joining.meet_received(message, link, now)
         else:
             self._components.induction.reject_unbound("meet")
 
