@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.journal import store
 from fyrehose_twisted.journal.commit_group import CommitGroup
 from fyrehose_twisted.journal.compaction import compact
 from fyrehose_twisted.journal.errors import JournalBroken, JournalFull
+from fyrehose_twisted.journal.format import watermark
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.retention import Retention
@@ -181,7 +181,7 @@ def test_a_segment_whose_first_frame_was_torn_is_begun_again() -> None:
     file = disk.open(last, writable=True)
     file.truncate(file.size() - 300)
     mark = disk.open("durable", writable=True)
-    store.write_position(mark, store.DurablePosition(1, 0, 7))
+    watermark.write_position(mark, watermark.DurablePosition(1, 0, 7))
     journal = start(disk)
     assert journal.recovery.truncated_bytes > 0
     assert all(segment.starts for segment in journal.catalog.segments.values())

@@ -221,11 +221,7 @@ class JournalReader(Tabular):
             damages.append(Damage(segment_name(max(suffixes), OPEN_SUFFIX), 0, 0, UNKNOWN_EXTENT))
         if position is not None and is_file_missing(position, suffixes):
             damages.append(missing_file_damage(position))
-        for number, segment in segments.items():
-            if not segment.ordered:
-                is_last = position is not None and position.segment == number
-                damages += self._read_appended(segment, position if is_last else None)
-            damages += segment.damages
+        damages += self._load_frames(segments, position)
         catalog = self._catalog
         catalog.segments = segments
         catalog.published_watermarks = {} if position is None else dict(position.watermarks)
@@ -279,6 +275,16 @@ class JournalReader(Tabular):
                 found[segment.name] = segment
             segments[number] = segment
         return segments, damages
+
+    def _load_frames(self, segments: dict[int, Segment], position: DurablePosition | None) -> list[Damage]:
+        """Load the frames appended to the segments up to the durable position; return the damage in the segments."""
+        damages: list[Damage] = []
+        for number, segment in segments.items():
+            if not segment.ordered:
+                is_last = position is not None and position.segment == number
+                damages += self._read_appended(segment, position if is_last else None)
+            damages += segment.damages
+        return damages
 
     def _read_appended(self, segment: Segment, durable_position: DurablePosition | None) -> list[Damage]:
         """Load the frames appended to a segment; return the damage after its last valid frame.

@@ -7,46 +7,34 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from zope.interface import implementer
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.interfaces import IDirectory, IFile, IJournal
+from fyrehose_twisted.interfaces import IDirectory, IJournal
 from fyrehose_twisted.journal.arrow.tabular import Tabular
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.catalog import Catalog
 from fyrehose_twisted.journal.commit_group import AppendCounters, CommitGroup
 from fyrehose_twisted.journal.compaction import FRAME_RECORDS, compact, temporary_name
 from fyrehose_twisted.journal.coverage import Bounds
-from fyrehose_twisted.journal.errors import Damage, JournalBroken, JournalError, JournalFull, JournalInUse
+from fyrehose_twisted.journal.errors import Damage, JournalError, JournalFull, JournalInUse
 from fyrehose_twisted.journal.format.disk import LOCK_NAME, LocalDirectory
 from fyrehose_twisted.journal.format.disk_reserve import allocate_reserve, release_reserve
-from fyrehose_twisted.journal.format.frames import (
-    DENSE,
-    HEADER,
-    MAX_RECORDS,
-    FrameHeader,
-    FramePosition,
-    frame_boundaries,
-    lost_frame,
-    records_frame,
-    start_frame,
-)
+from fyrehose_twisted.journal.format.frames import start_frame
 from fyrehose_twisted.journal.format.index_file import write_index
 from fyrehose_twisted.journal.format.layout import directory_name, make_directory
 from fyrehose_twisted.journal.format.segment import Segment
-from fyrehose_twisted.journal.format.segment_header import MAX_URI, OPEN_SUFFIX, SegmentHeader, encode, segment_name
-from fyrehose_twisted.journal.format.watermark import DurablePosition, latest_epochs, open_position_file, write_position
+from fyrehose_twisted.journal.format.segment_header import MAX_URI, segment_name
+from fyrehose_twisted.journal.format.watermark import open_position_file
 from fyrehose_twisted.journal.recovery import Recovery, recover
 from fyrehose_twisted.journal.retention import Retention, expired_segments
 from fyrehose_twisted.journal.segment_loader import find_missing
+from fyrehose_twisted.journal.writing.group_frames import EncodedFrame, encode_group
+from fyrehose_twisted.journal.writing.segment_writer import NO_SPACE_ERRNOS, SegmentWriter
 from fyrehose_twisted.record import Record
-
-NO_SPACE_ERRNOS = (ENOSPC, EDQUOT, EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +89,7 @@ class Journal(Tabular):
         self.config = JournalConfig() if config is None else config
         self._clock = clock
         self.commits = 0
-        self._broken: BaseException | None = None
         self._not_compacted: set[int] = set()
-        self._unsynced = False
         try:
             self._lock = directory.lock()
         except BlockingIOError:
@@ -135,14 +121,16 @@ class Journal(Tabular):
         self.recovery.damages += find_missing(self.catalog, self._damaged)
         self._group = CommitGroup(self.catalog)
         self.counters: AppendCounters = self._group.counters
-        self._position_file = open_position_file(self.directory)
+        position_file = open_position_file(self.directory)
         allocate_reserve(self.directory)
-        if self.recovery.open_segment is None:
-            self._begin_segment(self.recovery.next_number)
-        else:
-            self._active = self.recovery.open_segment
-            self._file: IFile = self.directory.open(self._active.name, writable=True)
-            self._publish_durable(lasting=True)
+        self._writer = SegmentWriter(
+            self.directory,
+            self.catalog,
+            position_file,
+            self._clock,
+            resume=self.recovery.open_segment,
+            next_number=self.recovery.next_number,
+        )
         self.directory.sync()
 
     def __str__(self) -> str:
@@ -165,12 +153,12 @@ class Journal(Tabular):
 
     def begin(self, epoch: int, sequence: int) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IJournal.begin`."""
-        self._check()
+        self._writer.check()
         self._group.begin(epoch, sequence)
 
     def append(self, records: Sequence[Record], *, authoritative: bool = False) -> int:
         """See :meth:`~fyrehose_twisted.interfaces.IJournal.append`."""
-        self._check()
+        self._writer.check()
         taken = self._group.add(records, authoritative=authoritative)
         if self._group.is_full:
             self.write()
@@ -178,7 +166,7 @@ class Journal(Tabular):
 
     def lose(self, epoch: int, first: int, last: int) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IJournal.lose`."""
-        self._check()
+        self._writer.check()
         self._group.lose(epoch, first, last)
 
     def commit(self, sync: bool = True) -> None:
@@ -192,71 +180,48 @@ class Journal(Tabular):
 
         :raises JournalFull: if the disk is full. The group is unchanged.
         """
-        self._check()
+        self._writer.check()
         if not self._group:
             return
-        if self._active.end >= self.config.segment_bytes or self._active.frames >= self.config.segment_frames:
+        active = self._writer.active
+        if active.end >= self.config.segment_bytes or active.frames >= self.config.segment_frames:
             self.roll()
         self._group.drop_settled()
-        frames = self._frames()
+        frames = encode_group(self._group, self._writer.end_position, int(self._clock() * 1_000_000))
         if not frames:
             return
-        active, end = self._active, self._active.end
-        self._unsynced = True
         try:
-            self._write(active, end, frames)
+            self._writer.write(frames)
+            self._group.mark_written()
         except JournalError:
             raise
         except BaseException as error:
-            self._broken = error  # The state of the file is unknown.
+            self._writer.failure = error  # The state of the file is unknown.
             raise
-
-    def _write(self, active: Segment, end: int, frames: list[tuple[FrameHeader, bytes, Sequence[int] | None]]) -> None:
-        self._put(end, b"".join(data for _, data, _ in frames))
-        for header, data, positions in frames:
-            if positions is None:
-                active.add(header, memoryview(data)[HEADER.size :])
-            else:
-                active.add_records(header, None if header.flags & DENSE else np.array(positions, np.uint64))
-        self._group.mark_written()
 
     def sync(self) -> None:
         """Make all writes durable and publish them to readers.
 
         :raises JournalBroken: if the sync fails. The journal must then be reopened.
         """
-        self._check()
-        if not self._unsynced:
-            return
-        try:
-            self._file.sync()
-            self._publish_durable()
+        self._writer.check()
+        if self._writer.sync():
             self.commits += 1
-        except OSError as error:
-            raise self._mark_broken(error) from error
 
     def roll(self) -> None:
         """Seal the active segment and begin a new one."""
         self.sync()
-        try:
-            self._begin_segment(max(self._active.number + 1, self.recovery.next_number))
-        except OSError as error:
-            raise self._write_error(error) from error
+        self._writer.begin_segment(max(self._writer.active.number + 1, self.recovery.next_number))
 
     def close(self) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IJournal.close`."""
         try:
-            if self._broken is None:
+            if self._writer.failure is None:
                 self.commit()
-                try:
-                    self._position_file.sync()
-                except OSError as error:
-                    raise self._mark_broken(error) from error
+                self._writer.sync_position()
         finally:
-            self._broken = self._broken or JournalError("it is closed")
+            self._writer.close()
             self.catalog.close()
-            self._file.close()
-            self._position_file.close()
             self._lock.close()
 
     # Compaction and retention
@@ -269,7 +234,7 @@ class Journal(Tabular):
         return [
             segment
             for segment in self.catalog.segments.values()
-            if not (segment.ordered or segment is self._active or segment.number in self._not_compacted)
+            if not (segment.ordered or segment is self._writer.active or segment.number in self._not_compacted)
         ]
 
     def install_compacted(self, compacted: Segment) -> None:
@@ -277,7 +242,7 @@ class Journal(Tabular):
 
         A damaged segment is not replaced. Its bytes may become readable again, and a repair needs them.
         """
-        self._check()
+        self._writer.check()
         number = compacted.number
         if compacted.damages:
             self._not_compacted.add(number)
@@ -296,7 +261,7 @@ class Journal(Tabular):
                 write_index(self.directory, compacted)
             self.directory.remove(old.name)
         except OSError as error:
-            raise self._write_error(error) from error
+            raise self._writer.write_error(error) from error
 
     def compact(self) -> list[Damage]:
         """Compact all full segments; return the damage in the segments that could not be compacted."""
@@ -305,7 +270,7 @@ class Journal(Tabular):
             try:
                 ordered = compact(self.directory, segment, self.config.frame_records)
             except OSError as error:
-                raise self._write_error(error) from error
+                raise self._writer.write_error(error) from error
             self.install_compacted(ordered)
             damages += ordered.damages
         return damages
@@ -322,31 +287,25 @@ class Journal(Tabular):
                 raise
             freed = self._trim()
         except OSError as error:
-            raise self._write_error(error) from error
+            raise self._writer.write_error(error) from error
         if freed:
             allocate_reserve(self.directory)
         return freed
 
     def _trim(self) -> int:
-        self._check()
+        self._writer.check()
         now = int(self._clock() * 1_000_000)
         retention = self.config.retention
-        too_large = retention.size is not None and self._active.end >= self.config.segment_bytes
-        if (too_large or retention.should_roll(self._active.header.created_at, now)) and self._active.records:
+        active = self._writer.active
+        too_large = retention.size is not None and active.end >= self.config.segment_bytes
+        if (too_large or retention.should_roll(active.header.created_at, now)) and active.records:
             self.roll()  # Only sealed segments can be removed.
-        segments = [segment for segment in self.catalog.segments.values() if segment is not self._active]
-        expired = expired_segments(segments, self._active, retention, now)
+            active = self._writer.active
+        segments = [segment for segment in self.catalog.segments.values() if segment is not active]
+        expired = expired_segments(segments, active, retention, now)
         if not expired:
             return 0
-        starts: dict[int, int] = {}
-        epoch, position = max((segment.last for segment in expired if segment.last is not None), default=(-1, -1))
-        for earlier in [earlier for earlier in self.catalog.starts if earlier < epoch]:
-            bounds = self.catalog.bounds(earlier)
-            assert bounds is not None
-            starts[earlier] = bounds.last + 1  # A remaining segment may hold records of it.
-        if epoch in self.catalog.starts:
-            starts[epoch] = max(position + 1, self.catalog.starts[epoch])
-        self._write_starts(starts)  # Must be durable before any segment is removed.
+        self._write_starts(self._starts_after(expired))  # Must be durable before any segment is removed.
         for segment in expired:
             del self.catalog.segments[segment.number]
             self.catalog.release(segment.name)
@@ -358,13 +317,22 @@ class Journal(Tabular):
         self.directory.sync()
         return sum(segment.end for segment in expired)
 
+    def _starts_after(self, expired: Sequence[Segment]) -> dict[int, int]:
+        """Return the new starts of the epochs in which segments are removed."""
+        starts: dict[int, int] = {}
+        epoch, position = max((segment.last for segment in expired if segment.last is not None), default=(-1, -1))
+        for earlier in [earlier for earlier in self.catalog.starts if earlier < epoch]:
+            bounds = self.catalog.bounds(earlier)
+            assert bounds is not None
+            starts[earlier] = bounds.last + 1  # A remaining segment may hold records of it.
+        if epoch in self.catalog.starts:
+            starts[epoch] = max(position + 1, self.catalog.starts[epoch])
+        return starts
+
     def _write_starts(self, starts: dict[int, int]) -> None:
         """Write and sync new epoch starts. The commit group is not written."""
-        active = self._active
-        header, data = start_frame(FramePosition(active.number, active.end, self.catalog.tag), sorted(starts.items()))
-        self._unsynced = True
-        self._put(active.end, data)
-        active.add(header, memoryview(data)[HEADER.size :])
+        frame = start_frame(self._writer.end_position, sorted(starts.items()))
+        self._writer.write([EncodedFrame(*frame, None)])
         self.sync()
         for epoch, position in starts.items():
             self.catalog.starts[epoch] = position
@@ -397,98 +365,6 @@ class Journal(Tabular):
     def losses(self, epoch: int, first: int, last: int) -> list[tuple[int, int]]:
         """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.losses`."""
         return self.catalog.losses(epoch, first, last)
-
-    # Internals
-
-    def _frames(self) -> list[tuple[FrameHeader, bytes, Sequence[int] | None]]:
-        group, offset = self._group, self._active.end
-        frames: list[tuple[FrameHeader, bytes, Sequence[int] | None]] = []
-
-        def place() -> FramePosition:
-            nonlocal offset
-            offset = frames[-1][0].offset + frames[-1][0].size if frames else offset
-            return FramePosition(self._active.number, offset, self.catalog.tag)
-
-        if group.starts:
-            frames.append((*start_frame(place(), sorted(group.starts.items())), None))
-        for epoch, positions, times, payloads in group.columns():
-            low = 0
-            for high in frame_boundaries(positions, list(map(len, payloads))):
-                part = positions[low:high]
-                frames.append((*records_frame(place(), epoch, part, times[low:high], payloads[low:high]), part))
-                low = high
-        noticed_at = int(self._clock() * 1_000_000)
-        for epoch, lost in sorted(group.lost.items()):
-            pairs = list(lost)
-            for row in range(0, len(pairs), MAX_RECORDS):
-                frames.append((*lost_frame(place(), epoch, pairs[row : row + MAX_RECORDS], noticed_at), None))
-        return frames
-
-    def _put(self, offset: int, data: bytes) -> None:
-        try:
-            self._file.write(offset, data)
-        except OSError as error:
-            try:
-                self._file.truncate(offset)
-            except OSError:
-                raise self._mark_broken(error) from error
-            raise self._write_error(error) from error
-
-    def _begin_segment(self, number: int) -> None:
-        catalog, created_at = self.catalog, int(self._clock() * 1_000_000)
-        header = SegmentHeader(number, self.stream, catalog.wrap, created_at, catalog.tag)
-        packed = encode(header)
-        active = Segment(self.directory, header._replace(length=len(packed)), OPEN_SUFFIX)
-        # A segment must not depend on earlier segments, which retention may remove.
-        starts = sorted({**catalog.expired_epochs, **catalog.starts}.items())
-        frame, data = start_frame(FramePosition(number, active.end, catalog.tag), starts)
-        name = segment_name(number, OPEN_SUFFIX)
-        file: IFile = self.directory.open(name, create=True)
-        try:
-            file.write(0, packed + data)
-            file.sync()
-            self.directory.sync()
-        except BaseException:
-            file.close()
-            with suppress(OSError):
-                self.directory.remove(name)
-            raise
-        active.add(frame, memoryview(data)[HEADER.size :])
-        if catalog.segments and number > 1 and hasattr(self, "_file"):
-            self._file.close()
-        self._active, self._file = active, file
-        catalog.segments[number] = active
-        self._publish_durable(lasting=True)
-
-    def _publish_durable(self, *, lasting: bool = False) -> None:
-        """Publish the durable position, given that all writes are durable.
-
-        :param lasting: whether to sync the position file. Within a segment, an older position is sufficient.
-        """
-        catalog = self.catalog
-        self._unsynced = False
-        catalog.advance_watermarks()
-        for epoch, position in catalog.watermarks.items():
-            catalog.published_watermarks[epoch] = max(position, catalog.published_watermarks.get(epoch, 0))
-        floors = latest_epochs(catalog.published_watermarks.items())
-        write_position(self._position_file, DurablePosition(self._active.number, self._active.end, catalog.tag, floors))
-        if lasting:
-            self._position_file.sync()
-
-    def _check(self) -> None:
-        if self._broken is not None:
-            raise JournalBroken(f"{self.directory} cannot be used any more: {self._broken}; reopen it")
-
-    def _write_error(self, error: OSError) -> JournalError:
-        if error.errno in NO_SPACE_ERRNOS:
-            return JournalFull(
-                f"{self.directory} cannot be written: {error.strerror}; free disk space or reduce --retention"
-            )
-        return self._mark_broken(error)
-
-    def _mark_broken(self, error: OSError) -> JournalBroken:
-        self._broken = error
-        return JournalBroken(f"{self.directory} cannot be written: {error.strerror}; reopen it")
 
 
 def _journal_error(directory: Any, error: OSError) -> JournalError:

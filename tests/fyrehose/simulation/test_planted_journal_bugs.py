@@ -71,7 +71,7 @@ def never_syncs(patch: Patch) -> None:
 
 def syncs_the_mark_alone(patch: Patch) -> None:
     def sync(self: Any) -> None:
-        self._publish_durable()
+        self._writer.publish_durable()
 
     patch.setattr(Journal, "sync", sync)
 

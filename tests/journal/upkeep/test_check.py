@@ -354,7 +354,7 @@ class TestBesideAWriter:
         checked = look(path, writing=True)
         assert checked.findings == []
         assert checked.catalog.held[0].last == 250
-        journal._file.truncate((path / "0000000003.log").stat().st_size - 4)
+        journal._writer._file.truncate((path / "0000000003.log").stat().st_size - 4)
         journal.commit()
         assert look(path, writing=True).catalog.held[0].last == 260
         journal.close()

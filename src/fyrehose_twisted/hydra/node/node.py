@@ -260,16 +260,10 @@ class HydraNode:
         link.last_received_at = now
         if not link.legacy:
             if type(message) is Recv:
-                if not link.relays:
-                    self._components.induction.reject_unbound("recv", link, now)
-                elif self._line_relay.recv_received(message, link, now):
-                    self._advance(now)
+                self._recv_received(message, link, now)
                 return
             if type(message) is Send:
-                if not link.relays:
-                    self._components.induction.reject_unbound("send", link, now)
-                elif self._line_relay.send_received(message, link, now):
-                    self._advance(now)
+                self._send_received(message, link, now)
                 return
         if type(message) is Knock and message.tag == LEGACY_TAG:
             link.legacy = True
@@ -330,6 +324,18 @@ class HydraNode:
         """See :class:`~fyrehose_twisted.interfaces.INode`. The state to persist is a
         :class:`~fyrehose_twisted.hydra.node.durable_state.DurableState`."""
         return self._context.output.drain()
+
+    def _recv_received(self, message: Recv, link: PeerLink, now: float) -> None:
+        if not link.relays:
+            self._components.induction.reject_unbound("recv", link, now)
+        elif self._line_relay.recv_received(message, link, now):
+            self._advance(now)
+
+    def _send_received(self, message: Send, link: PeerLink, now: float) -> None:
+        if not link.relays:
+            self._components.induction.reject_unbound("send", link, now)
+        elif self._line_relay.send_received(message, link, now):
+            self._advance(now)
 
     def _malformed_received(self, message: Malformed, link: PeerLink, now: float) -> None:
         context = self._context

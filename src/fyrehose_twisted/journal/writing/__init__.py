@@ -1,0 +1,1 @@
+"""Writing of a journal: frames of a commit group, and the segment that they go to."""
