@@ -1,4 +1,4 @@
-"""A backbone, three subscribers, two journals and a publisher, with links between them that lose and reorder.
+"""A backbone, three subscribers, two journals and a publisher, with links that lose and reorder datagrams.
 
 The publisher sends the flights that left New York in January 2013 as JSON. On the way a journal is killed and started
 again, and then the backbone is. Every process is real, and so are every socket and every file. In the end Spark
@@ -23,11 +23,11 @@ from demo_story import Story
 from flights import JANUARY, YEAR, flights
 
 AGAIN = 6
-"""The act in which the backbone is killed sends one flight in so many again."""
+"""The step in which the backbone is killed sends one of so many flights again."""
 
 
 class Demo:
-    """The acts, one after the other."""
+    """Steps of the demo, in order."""
 
     def __init__(self, options: argparse.Namespace, processes: Processes, story: Story) -> None:
         self.options = options
@@ -36,7 +36,7 @@ class Demo:
         self.pipeline: Pipeline | None = None
 
     def run(self) -> None:
-        """Play all acts. :raises DemoError: if it cannot go on."""
+        """Run all steps. :raises DemoError: if the demo cannot continue."""
         self.start(min(self.options.flights, YEAR))
         messages = list(flights(self.options.flights))
         again = messages[: max(1, len(messages) // AGAIN)]
@@ -49,7 +49,7 @@ class Demo:
         self.end()
 
     def start(self, count: int) -> None:
-        """Start everything."""
+        """Start all processes."""
         options, story = self.options, self.story
         period = "January 2013" if count <= JANUARY else "2013"
         story.say(
@@ -57,16 +57,18 @@ class Demo:
             f" subscribers\nand {JOURNALS} journals. Links lose {options.loss:.1%} of all datagrams and reorder as many"
             f" (--seed {options.seed})."
         )
-        story.begin_act("Start a backbone, journals, subscribers, a publisher, bad links between them, and a dashboard")
+        story.begin_act(
+            "Start a backbone, journals, subscribers, a publisher, lossy links between them, and a dashboard"
+        )
         self.network = Network(self.processes, story, options.loss, options.seed)
-        story.outcome("all of them run")
+        story.outcome("all of them are running")
         story.say(f"   Dashboard while this runs: {self.network.dashboard}")
         if not options.no_spark:  # It starts while messages flow.
             journals = {journal.name: journal.directory for journal in self.network.journals}
             self.pipeline = Pipeline(self.processes, journals, options.out, story)
 
     def kill_a_journal(self, messages: Sequence[bytes]) -> int:
-        """Publish while a journal is killed as the kernel would, and started again on its directory."""
+        """Publish while a journal is killed with SIGKILL and restarted on its directory."""
         story, journal, whole = self.story, self.network.journals[-1], 0
 
         def kill(_: int) -> None:
@@ -77,13 +79,13 @@ class Demo:
 
         story.begin_act(f"Publish {len(messages):,} flights; halfway, kill -9 journal {JOURNALS} and start it again")
         self.network.publish(messages, kill)
-        outcome = "every flight is at all subscribers, once and in order, and the journals are equal"
+        outcome = "every flight was delivered to all subscribers, in order and exactly once, and the journals are equal"
         nobody = check_streams(story, self.network, outcome)
-        story.detail(f"journal {JOURNALS} at its kill", f"was whole up to {whole:,}")
+        story.detail(f"journal {JOURNALS} at its kill", f"was complete up to {whole:,}")
         return nobody.count
 
     def kill_the_backbone(self, messages: Sequence[bytes]) -> int:
-        """Publish some again while the backbone is killed as the kernel would, and started again on its state file."""
+        """Publish some again while the backbone is killed with SIGKILL and restarted on its state file."""
         story, network, before = self.story, self.network, max(self.network.numbers)
         last = came_back = 0
 
@@ -96,12 +98,12 @@ class Demo:
 
         story.begin_act(f"Publish {len(messages):,} of them again; halfway, kill -9 the backbone and start it again")
         network.publish(messages, kill)
-        story.check("numbers given twice", len(network.numbers) - len(set(network.numbers)))
-        nobody = check_streams(story, network, "no number was given twice, and no flight is lost", before)
+        story.check("numbers assigned twice", len(network.numbers) - len(set(network.numbers)))
+        nobody = check_streams(story, network, "no number was assigned twice, and no flight is lost", before)
         following = min((number for number in network.numbers if number > last), default=None)
-        story.detail("last number at kill", f"{last:,}; {came_back:,} of the flights had come back by then")
+        story.detail("last number at kill", f"{last:,}; {came_back:,} of the flights were confirmed by then")
         unsent = nobody.range_of(last)
-        never = "" if unsent is None else f"; {as_text([unsent])} given and never sent"
+        never = "" if unsent is None else f"; {as_text([unsent])} assigned and never sent"
         story.detail("numbers afterwards", f"{'none' if following is None else f'{following:,} and up'}{never}")
         for journal in network.journals:
             story.remark(f"{journal.name} says", journal.stop())
@@ -115,15 +117,17 @@ class Demo:
             found, verdict = pipeline.verify()
         findings = {name: one["numbers"] for name, one in found["findings"].items()}
         story.check("diverging numbers", sum(count for name, count in findings.items() if "diverg" in name))
-        story.check("numbers nobody has", findings.get("missing/nobody", 0), nobody)
+        story.check("numbers in no journal", findings.get("missing/nobody", 0), nobody)
         story.outcome(verdict)
         if nobody:
-            story.detail("missing numbers", f"{nobody:,}, those that nobody got: every flight has another number")
+            story.detail(
+                "missing numbers", f"{nobody:,}, those not delivered to any client: every flight has another number"
+            )
 
     def count(self, pipeline: Pipeline, messages: Sequence[bytes]) -> None:
-        """Let Spark make tables of the journals, and compare them with what was published."""
+        """Let Spark build tables of the journals, and compare them with the published messages."""
         story = self.story
-        story.begin_act("Spark makes tables of the journals, and counts flights and miles of each carrier")
+        story.begin_act("Spark builds tables of the journals, and counts flights and miles of each carrier")
         with self.network.waiting("Spark counts"):
             pipeline.refine()
         traffic, expected, carriers = pipeline.traffic(), counted(messages), pipeline.carriers()
@@ -133,23 +137,23 @@ class Demo:
         story.outcome(f"{flights:,} flights of {len(carriers)} carriers, {miles:,} miles, as in the source")
 
     def draw(self, pipeline: Pipeline) -> None:
-        """Let Spark draw the page."""
-        self.story.begin_act("Spark draws a page of what it found")
-        with self.network.waiting("Spark draws"):
+        """Let Spark render the page."""
+        self.story.begin_act("Spark renders a page of its results")
+        with self.network.waiting("Spark renders"):
             page = pipeline.report()
-        self.story.outcome(f"{page.stat().st_size / 1e6:.1f} MB that need nothing else")
+        self.story.outcome(f"{page.stat().st_size / 1e6:.1f} MB, self-contained")
 
     def end(self) -> None:
-        """Say what was achieved."""
+        """Print the summary."""
         story, total = self.story, len(self.network.numbers)
         if story.wrong:
-            raise DemoError(f"{story.wrong} of {story.checks} checks found something WRONG, see above")
-        spark = ["Spark compared the journals, and counted what the source has."] if self.pipeline else []
+            raise DemoError(f"{story.wrong} of {story.checks} checks failed; see WRONG above")
+        spark = ["Spark compared the journals, and its counts match the source."] if self.pipeline else []
         story.say(
-            f"\nmake demo: {story.checks} checks in {story.seconds:.0f} s, and all is right.",
-            f"{total:,} flights reached {SUBSCRIBERS} subscribers in order, each once, and {JOURNALS} journals that are"
-            " equal byte for byte,",
-            "through lossy links, kill -9 of a journal and kill -9 of the backbone. No number was given twice.",
+            f"\nmake demo: {story.checks} checks passed in {story.seconds:.0f} s.",
+            f"{total:,} flights were delivered to {SUBSCRIBERS} subscribers, in order and exactly once, and stored in"
+            f" {JOURNALS} journals, equal byte for byte,",
+            "through lossy links, kill -9 of a journal and kill -9 of the backbone. No number was assigned twice.",
             *spark,
         )
         if self.pipeline:
@@ -157,7 +161,7 @@ class Demo:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run the demo and return its exit status: 1 if anything is not as it should be, or it could not be found out."""
+    """Run the demo and return its exit status: 1 if a check failed or the demo did."""
     try:
         with (
             tempfile.TemporaryDirectory(prefix="fyrehose-demo-", ignore_cleanup_errors=True) as directory,
@@ -165,7 +169,7 @@ def main(options: argparse.Namespace) -> int:
         ):
             Demo(options, processes, Story(verbose=options.verbose)).run()
     except Interrupted as interrupted:
-        complain(f"{interrupted}; all that it started has ended, too")
+        complain(f"{interrupted}; all its processes have ended")
         return 128 + interrupted.number
     except DemoError as error:
         complain(str(error))
@@ -178,18 +182,22 @@ def main(options: argparse.Namespace) -> int:
 
 
 def complain(problem: str) -> None:
-    """Say why it ended early."""
+    """Report why the demo ended early."""
     print(f"\ndemo: {problem}", file=sys.stderr)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     how_many = parser.add_mutually_exclusive_group()
-    how_many.add_argument("--flights", type=int, default=JANUARY, metavar="N", help="how many [January's, %(default)s]")
+    how_many.add_argument(
+        "--flights", type=int, default=JANUARY, metavar="N", help="number of flights [those of January, %(default)s]"
+    )
     how_many.add_argument("--year", dest="flights", action="store_const", const=YEAR, help=f"all {YEAR:,} of 2013")
-    parser.add_argument("--loss", type=float, default=0.05, help="share that the links lose, and reorder [%(default)s]")
-    parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="of what the links lose")
-    parser.add_argument("--no-spark", action="store_true", help="end before the acts that take longest")
-    parser.add_argument("--out", type=Path, default=OUT, help="where tables and page go [%(default)s]")
-    parser.add_argument("--verbose", action="store_true", help="show every check, and what Spark's commands print")
+    parser.add_argument(
+        "--loss", type=float, default=0.05, help="share of datagrams that links lose, and reorder [%(default)s]"
+    )
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="seed of the losses")
+    parser.add_argument("--no-spark", action="store_true", help="skip the steps with Spark, which take longest")
+    parser.add_argument("--out", type=Path, default=OUT, help="directory of tables and page [%(default)s]")
+    parser.add_argument("--verbose", action="store_true", help="show every check, and the output of Spark's commands")
     sys.exit(main(parser.parse_args()))

@@ -16,9 +16,9 @@ SHOWN = 16
 
 
 def check_streams(story: Story, network: Network, outcome: str, since: int = 0) -> RangeSet:
-    """Wait until everything has arrived, check it, and tell the outcome and the details.
+    """Wait until all messages have arrived, check them, and print the outcome and the details.
 
-    :param outcome: what came of the act, if all is right.
+    :param outcome: outcome of the step if all checks pass.
     :param since: the last number of the act before.
     :return: the numbers above ``since`` that nobody got: their flights came under others.
     """
@@ -43,7 +43,7 @@ def check_streams(story: Story, network: Network, outcome: str, since: int = 0) 
     story.detail("SHA-256", f"{stream} of the stream, everywhere; {source} of the flights, as in the source")
     records, gone = (", ".join(f"{one:,}" for one in counts) for counts in zip(*(k[:2] for k in kept), strict=True))
     story.detail("journals", f"{records} records, SHA-256 {kept[0].sha256[:SHOWN]}; {gone} numbers lost")
-    story.detail("numbers nobody got", f"{nobody.count}  {as_text(nobody)}".rstrip())
+    story.detail("numbers not delivered", f"{nobody.count}  {as_text(nobody)}".rstrip())
     return nobody
 
 
@@ -62,7 +62,7 @@ def _check_journals(story: Story, reports: list[Any], kept: list[Contents]) -> N
 
 
 def common(sets: Iterable[RangeSet]) -> RangeSet:
-    """Return the numbers that all of them have."""
+    """Return the numbers that are in all sets."""
     first, *others = sets
     for other in others:
         first = RangeSet(shared for one in first for shared in other.intersection(*one))
@@ -70,5 +70,5 @@ def common(sets: Iterable[RangeSet]) -> RangeSet:
 
 
 def as_text(numbers: Iterable[tuple[int, int]]) -> str:
-    """Return ranges as a person would write them."""
+    """Format ranges of numbers."""
     return ", ".join(f"{first:,}" if first == last else f"{first:,} to {last:,}" for first, last in numbers)

@@ -17,13 +17,13 @@ class Contents(NamedTuple):
     records: int
     lost: int
     sha256: str
-    """Of numbers and DATA, as they are on disk."""
+    """Hash of numbers and DATA, as on disk."""
     in_stream_order: str
-    """Of what subscribers were handed: the same without envelopes, each message once."""
+    """Hash of the messages as delivered: without envelopes and repeats."""
 
 
 def contents(reader: JournalReader, last: int) -> Contents:
-    """Read everything up to ``last`` and digest it."""
+    """Read and hash all records up to ``last``."""
     bounds = reader.bounds(0)
     assert bounds is not None
     kept, handed_over, records = hashlib.sha256(), hashlib.sha256(), 0

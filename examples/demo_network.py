@@ -1,4 +1,4 @@
-"""Everything that the demo starts, but for Spark, and how it is published to and looked at."""
+"""Network of the demo: all its processes except Spark, with methods to publish and to read results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JOURNALS = 2
 
 
 class Network:
-    """A backbone, and its clients behind links that lose and reorder.
+    """A backbone, and clients behind links that lose and reorder datagrams.
 
     :ivar numbers: what was published, in the order in which it came back.
     :ivar rate: messages a second, of the last time that something was published.
@@ -51,7 +51,7 @@ class Network:
             worker.answer()
 
     def publish(self, messages: Sequence[bytes], halfway: Callable[[int], None]) -> None:
-        """Publish the first flights and wait for all to come back.
+        """Publish the first flights and wait until all are confirmed.
 
         :param messages: the same flights, to compare with what arrives.
         :param halfway: called, with how many have come back, when half of them have.
@@ -72,18 +72,18 @@ class Network:
         self.rate = len(messages) / told["seconds"]
 
     def source(self) -> str:
-        """Return the SHA-256 of what was published, in that order."""
+        """Return the SHA-256 of the published messages, in order."""
         return self._source.hexdigest()
 
     def reports(self) -> list[Any]:
-        """Return what the subscribers have, once they have everything."""
+        """Return the reports of the subscribers, when they have all messages."""
         with self.waiting("waiting for subscribers"):
             for subscriber in self._subscribers:
                 subscriber.order(len(self.numbers))
             return [subscriber.answer() for subscriber in self._subscribers]
 
     def kept(self) -> list[Contents]:
-        """Return what the journals hold, once everything up to the last number is durable or known to be lost."""
+        """Return the contents of the journals, when all numbers up to the last are durable or lost."""
         last = max(self.numbers)
         with self.waiting("waiting for journals"):
             for journal in self.journals:
@@ -91,13 +91,13 @@ class Network:
             return [contents(journal.reader(), last) for journal in self.journals]
 
     def links(self) -> dict[str, int]:
-        """Return what the links did so far."""
+        """Return the counters of the links."""
         counts: dict[str, int] = self._relay.ask("counts")
         return counts
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Show for the time of the block that the demo waits, and how long."""
+        """Show the waiting time during the block."""
         with self._story.progress(what) as show:
             self._processes.on_wait = show
             try:

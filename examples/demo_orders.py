@@ -1,4 +1,4 @@
-"""Orders for the processes of the demo: each reads lines from standard input and answers each with a line of JSON."""
+"""Control of the demo's processes: each reads commands from standard input and answers with lines of JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from twisted.protocols.basic import LineReceiver
 
 
 class Orders(LineReceiver):
-    """Answers each line with what ``carry_out`` returns for it; calls :meth:`say` for anything in between.
+    """Protocol that answers each line with the result of ``carry_out``. Call :meth:`say` for further lines.
 
     :ivar closed: fires when nobody has any more orders, or one of them failed.
     """
@@ -25,7 +25,7 @@ class Orders(LineReceiver):
         self._carry_out = carry_out
 
     def serve(self, reactor: Any, greeting: object) -> Deferred[None]:
-        """Say ``greeting`` and begin; return :attr:`closed`."""
+        """Write ``greeting`` and start; return :attr:`closed`."""
         stdio.StandardIO(self, reactor=reactor)
         self.say(greeting)
         return self.closed
@@ -35,14 +35,14 @@ class Orders(LineReceiver):
         self.sendLine(json.dumps(what).encode())
 
     def lineReceived(self, line: bytes) -> None:
-        """Twisted: an order."""
+        """Twisted: a command arrived."""
         ensureDeferred(self._answer(line.decode())).addErrback(self._end)
 
     async def _answer(self, order: str) -> None:
         self.say(await self._carry_out(order))
 
     def connectionLost(self, reason: object = None) -> None:
-        """Twisted: there are no more orders."""
+        """Twisted: standard input was closed."""
         self._end(None)
 
     def _end(self, result: Any) -> None:

@@ -1,4 +1,4 @@
-"""The last part of the demo: Spark compares the journals, counts the flights in them, and draws a page."""
+"""Spark steps of the demo: compare the journals, count their flights, and render a page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE = 3_600.0
 
 
 class Pipeline:
-    """``fyrehose-pipeline`` on some journals, as a user would run it.
+    """Runner of ``fyrehose-pipeline`` on journals.
 
     :param journals: their directories, by name.
     :param out: where the tables and the page go; what an earlier demo left there is removed.
@@ -40,19 +40,19 @@ class Pipeline:
         self._spark: Worker = processes.worker("Spark", "demo_spark.py")
 
     def verify(self) -> tuple[dict[str, Any], str]:
-        """Wait for Spark, compare the journals, and return what ``verify.json`` says, and that in one line."""
+        """Wait for Spark, compare the journals, and return ``verify.json`` and its summary line."""
         self._spark.answer(PATIENCE)
         printed = self._run(DIVERGED, "verify", *self._journals, "--out", "out/verified")
         found: dict[str, Any] = json.loads((self._out / "verified" / "verify.json").read_text())
         return found, printed.splitlines()[-1]
 
     def refine(self) -> None:
-        """Make tables of the journals."""
+        """Build tables of the journals."""
         options = "--out", "out/tables", "--once", "--window", "1 second", "--sql", "sql"
         self._run(0, "run", *self._journals, *options)
 
     def report(self) -> Path:
-        """Draw the page, and return where it is."""
+        """Render the page; return its path."""
         self._run(0, "report", "out/verified", "out/tables", "--out", "out/report.html")
         return self._out / "report.html"
 
@@ -85,7 +85,7 @@ class Pipeline:
 
 
 def counted(messages: Iterable[bytes]) -> dict[str, tuple[int, int]]:
-    """Return flights and miles of each carrier, counted from what is published."""
+    """Return flights and miles of each carrier, counted from the published messages."""
     flights: Counter[str] = Counter()
     miles: Counter[str] = Counter()
     for message in messages:

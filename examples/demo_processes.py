@@ -1,4 +1,4 @@
-"""The processes of the demo: started, watched, asked and ended together, whatever ends the demo itself."""
+"""Processes of the demo, which end together with it in any case."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from typing import Any, TypeVar
 HERE = Path(__file__).parent
 POLL_INTERVAL = 0.1
 PATIENCE = 180.0
-"""Seconds without any sign of life after which the demo gives up: the machine may be slow."""
+"""Timeout in seconds without progress. The machine may be slow."""
 LINGERING = 10.0
-"""Seconds that killed processes may take to be gone."""
+"""Seconds within which killed processes must exit."""
 TAIL = 15
-"""Lines of a log that are shown of a process that has died."""
+"""Number of log lines shown for a process that died."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 ProcessT = TypeVar("ProcessT", bound="Process")
 
 
 class DemoError(Exception):
-    """The demo cannot go on."""
+    """The demo cannot continue."""
 
 
 class Interrupted(BaseException):
-    """A signal told the demo to end."""
+    """A signal interrupted the demo."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by {signal.Signals(number).name}")
@@ -41,14 +41,14 @@ class Interrupted(BaseException):
 
 
 class Process:
-    """A process of the demo. All that it says goes to a log.
+    """A process of the demo, with its output in a log.
 
     :param command: the program and its arguments.
     :ivar log: what it said, of all of its lives.
     """
 
     answers = False
-    """True if it reads commands from a pipe."""
+    """Whether the process reads commands from a pipe."""
 
     def __init__(self, processes: Processes, name: str, command: list[str]) -> None:
         self.name = name
@@ -58,7 +58,7 @@ class Process:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *more: str) -> None:
-        """Start it, with some more arguments."""
+        """Start the process with additional arguments."""
         pipe = subprocess.PIPE if self.answers else None
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -73,24 +73,24 @@ class Process:
             )
 
     def check(self) -> None:
-        """Check that it lives, if it has to. :raises DemoError: with the end of its log."""
+        """Check that the process is running, unless it was stopped. :raises DemoError: with the end of its log."""
         if self._process is not None and (status := self._process.poll()) is not None:
             self._process = None
             ended = f"signal {-status}" if status < 0 else f"status {status}"
             raise DemoError(f"{self.name} has ended with {ended}. {self.tail()}")
 
     def said(self, what: re.Pattern[str]) -> list[str]:
-        """Return what a pattern finds in its log."""
+        """Return the matches of a pattern in the log."""
         found: list[str] = what.findall(self.log.read_text("utf-8", errors="replace"))
         return found
 
     def tail(self) -> str:
-        """Return the end of its log, to be read by a person."""
+        """Return the end of the log."""
         lines = self.log.read_text("utf-8", errors="replace").splitlines()[-TAIL:]
         return "\n  ".join(["The end of its log:", *lines]) if lines else "Its log is empty."
 
     def kill(self) -> None:
-        """Kill it with -9, and everything that it started; it may be dead already."""
+        """Kill the process and its children with SIGKILL, if it is still running."""
         process, self._process = self._process, None
         if process is not None:
             with suppress(ProcessLookupError):
@@ -102,7 +102,7 @@ class Process:
                         pipe.close()
 
     def stop(self) -> None:
-        """End it in order."""
+        """Stop the process cleanly."""
         process, self._process = self._process, None
         if process is not None:
             process.terminate()
@@ -114,7 +114,7 @@ class Process:
 
 
 class Worker(Process):
-    """A script of the demo that is given orders in lines and answers with lines of JSON."""
+    """A script of the demo that reads commands and answers with lines of JSON."""
 
     answers = True
 
@@ -123,7 +123,7 @@ class Worker(Process):
         self._read = b""
 
     def order(self, order: object) -> None:
-        """Give an order."""
+        """Send a command."""
         assert self._process is not None
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # It has died, which is found out when it has to answer.
@@ -131,13 +131,13 @@ class Worker(Process):
             self._process.stdin.flush()
 
     def answer(self, patience: float = PATIENCE) -> Any:
-        """Return its next answer. :raises DemoError: if it has died, or there is none in time."""
+        """Return the next answer. :raises DemoError: if the process died, or on a timeout."""
         self._processes.wait_for(self._has_line, f"an answer of {self.name}", patience)
         line, _, self._read = self._read.partition(b"\n")
         return json.loads(line)
 
     def ask(self, order: object, patience: float = PATIENCE) -> Any:
-        """Give an order and return the answer."""
+        """Send a command and return the answer."""
         self.order(order)
         return self.answer(patience)
 
@@ -150,7 +150,7 @@ class Worker(Process):
 
 
 class Processes:
-    """All processes of the demo, in process groups of their own: Ctrl-C reaches the demo alone, which ends them.
+    """All processes of the demo, in separate process groups: Ctrl-C reaches only the demo, which ends them.
 
     :param directory: for their logs and what they keep.
     :ivar on_wait: called now and then while something is waited for, if it is there.
@@ -178,7 +178,7 @@ class Processes:
         return process
 
     def wait_for(self, there: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
-        """Wait until ``there`` says so.
+        """Wait until ``there`` returns a true value.
 
         :raises DemoError: if a process dies, or it takes too long.
         :raises Interrupted: if a signal came, then or before.
@@ -213,7 +213,7 @@ class Processes:
             time.sleep(POLL_INTERVAL / 10)
 
     def _left(self) -> list[int]:
-        """Return the processes that still work in the directory, where the system tells."""
+        """Return the processes that still run in the directory, if the system lists them."""
         left, directory = [], self.directory.resolve()
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # It has ended, or is none of our business.

@@ -1,4 +1,4 @@
-"""The publisher of the demo: publishes as many flights as it is told, and answers with the numbers that they got."""
+"""Publisher of the demo: publishes a given number of flights, and answers with their numbers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig
 
 BURST = 200
 PATIENCE = 3_600.0
-"""Seconds for a message. The demo itself gives up when none has come back for some minutes."""
+"""Timeout of a message in seconds. The demo itself ends after some minutes without a confirmation."""
 REPORT_INTERVAL = 0.1
 
 
 class FlightPublisher:
-    """Publishes flights from the first on, as often as it is asked to."""
+    """Publisher of the first flights, repeatedly."""
 
     def __init__(self, reactor: Any, publisher: PublisherProtocol) -> None:
         self.orders = Orders(self.publish)
@@ -34,7 +34,7 @@ class FlightPublisher:
         self._failure: Failure | None = None
 
     async def publish(self, order: str) -> dict[str, Any]:
-        """Publish so many flights, tell how many have come back meanwhile, and return their numbers in the end."""
+        """Publish a number of flights, report confirmations meanwhile, and return the numbers."""
         self._numbers, self._told, count, waiting = [], 0, int(order), flights(int(order))
         started = time.monotonic()
         telling = LoopingCall(self._tell)

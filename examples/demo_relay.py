@@ -1,4 +1,4 @@
-"""The links of the demo: prints its port, then its counts for each line that it is sent."""
+"""Links of the demo: prints its port, then its counters for each line of input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The services of the demo: a backbone, journals and the read side, each a process of ``twistd``."""
+"""Services of the demo: backbone, journals and query service, each a ``twistd`` process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUMMARY = re.compile(r"JournalService#info\] (messages received: .*)")
 
 
 class Service:
-    """A service that can be killed and started again, with its metrics.
+    """A service that can be killed and restarted, with its metrics.
 
     :param metrics: the port of its metrics.
     """
@@ -42,13 +42,13 @@ class Backbone(Service):
         self._state = processes.directory / f"fyrehose-{NAME}.state"
 
     def last_number(self) -> int:
-        """Return the last number that it gave, from its state file."""
+        """Return the last assigned number, from the state file."""
         (last,) = struct.unpack_from("=Q", self._state.read_bytes(), 16)
         return int(last)
 
 
 class Journal(Service):
-    """``twistd fyrehose-journal``, which keeps the stream in a directory of its own."""
+    """``twistd fyrehose-journal``, with a directory of its own."""
 
     def __init__(self, processes: Processes, name: str, metrics: int, backbone: str) -> None:
         self.directory = processes.directory / name
@@ -57,12 +57,12 @@ class Journal(Service):
         super().__init__(processes, name, metrics, "fyrehose-journal", *options)
 
     def stop(self) -> str:
-        """Stop it in order, and return what it says of its work."""
+        """Stop the journal cleanly, and return its summary."""
         self.process.stop()
         return self.process.said(_SUMMARY)[-1]
 
     def reader(self) -> JournalReader:
-        """Return a reader, as any process on this machine could have one. :raises JournalError: if it is too early."""
+        """Return a reader, as for any process on this machine. :raises JournalError: if it is too early."""
         try:
             return open_reader(self.directory / directory_name(STREAM))
         except FileNotFoundError as error:

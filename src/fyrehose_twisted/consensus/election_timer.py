@@ -6,7 +6,7 @@ from math import inf
 from random import Random
 
 ELECTION_TIMEOUT = (2.2, 3.6)
-"""Seconds of silence after which a follower starts a pre-vote; drawn anew for each leader."""
+"""Seconds of silence after which a follower starts a pre-vote; drawn for each leader."""
 FAST_ELECTION_TIMEOUT = (0.01, 0.15)
 """Election timeout in seconds once the leader is known to be dead."""
 ELECTION_RETRY = (0.15, 0.6)

@@ -32,7 +32,7 @@ class ConnectionLimits:
     :ivar first_message_timeout: seconds in which an accepted connection must deliver a complete message.
     :ivar idle_timeout: maximum seconds between later messages of an accepted connection.
     :ivar close_timeout: seconds that a close may take before the connection is aborted.
-    :ivar high_watermark: queued bytes above which the node is told ``blocked``.
+    :ivar high_watermark: queued bytes above which the node receives ``blocked``.
     :ivar max_unsent: queued bytes above which the connection is aborted.
     :ivar dial_timeout: seconds that a dial may take.
     """

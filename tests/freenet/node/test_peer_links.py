@@ -172,7 +172,7 @@ def test_a_second_link_replaces_the_first_only_if_that_is_silent(
     bench.now += silence
     greet(bench, second)
     assert bench.node.neighbours() == [second if replaced else first]
-    assert [told.reason for told in bench.take_events(NeighbourDown)] == (["linked anew"] if replaced else [])
+    assert [told.reason for told in bench.take_events(NeighbourDown)] == (["reconnected"] if replaced else [])
 
 
 def test_messages_in_flight_on_a_replaced_link_are_lost(make_bench: type[Bench]) -> None:

@@ -164,7 +164,7 @@ class PeerLinks:
             core.links.pop(old, None)
             self._release_target(old, now)
             # Messages in flight on the old link are lost. The other end may have closed it long ago.
-            self._link_lost(known, "linked anew", now)
+            self._link_lost(known, "reconnected", now)
         elif not peer.dialled and len(core.links) >= core.config.max_neighbours:
             self._refuse(peer, "crowded", now)
             return

@@ -213,11 +213,11 @@ class FreenetService(NodeService):
         signing_key: SigningKey | None = None,
         allow_no_subscribers: bool = False,
     ) -> Deferred[int]:
-        """Bring a packet to everybody in the tree of ``key``, to which this service is subscribed; return a Deferred of
-        its number, which fires when the root has it.
+        """Publish a packet in the tree of ``key``, to which this service must be subscribed; return a Deferred of its
+        number, which fires when the root has received it.
 
-        :param number: the packet's; by default the next one, and another one if that is taken.
-        :param signing_key: of a signed stream. Without it, ``data`` has to be signed for ``number`` already.
+        :param number: number of the packet; by default the next one, or another one if that is taken.
+        :param signing_key: key of a signed stream. Without it, ``data`` must already be signed for ``number``.
         :param allow_no_subscribers: whether the packet is published even if the stream has no subscriber besides the
             publisher. Each other subscription counts, that of another publisher too: here, each further
             :meth:`subscribe` of this service.

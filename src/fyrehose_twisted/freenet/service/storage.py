@@ -1,5 +1,5 @@
 """Packets as records of journals: stream ``freenet://KEY``, sequence = number of the packet. The epoch is 0 at first,
-and another one each time that the numbers of a stream go on somewhere else."""
+and increases each time that a stream is renumbered."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class PacketJournal:
         journal.commit(False)
 
     def _packet_epoch(self, number: int) -> int:
-        """Return the epoch of a packet: the numbers begin anew behind the highest, and so does an epoch."""
+        """Return the epoch of a packet. A new epoch begins when the numbers wrap around."""
         bounds: Bounds | None = self.journal.bounds(self._epoch)
         if bounds is not None and bounds.first - number > HALF_NUMBER_SPACE:
             self._epoch += 1

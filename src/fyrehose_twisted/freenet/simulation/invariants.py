@@ -346,7 +346,7 @@ class RestartAnnouncedOnce(TreeInvariant):
 
 
 class MemoryBounded(TreeInvariant):
-    """Nothing that a peer can make grow exceeds its limit."""
+    """Every resource that peers can make grow stays within its limit."""
 
     name = "memory is bounded"
 

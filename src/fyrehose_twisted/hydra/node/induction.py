@@ -237,7 +237,7 @@ class Induction:
             return None
         if not context.in_term or not may_decide:
             # A leader without a lease inducts no node.
-            self._abandon("nobody leads", now)
+            self._abandon("no node leads", now)
             return None
         self._mediation = None
         me, ind, link = context.id, mediation.ind, mediation.link

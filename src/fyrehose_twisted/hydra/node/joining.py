@@ -44,7 +44,7 @@ class JoinProcedure:
         self._tried_links: set[PeerLink] = set()
 
     def restart(self, now: float, wait: float) -> None:
-        """Start anew after the node left its network.
+        """Start over after the node left its network.
 
         :param wait: seconds before the first KNOCK.
         """
@@ -100,7 +100,7 @@ class JoinProcedure:
             link.mediator = message.id
 
     def welcome_received(self, message: Welcome, link: PeerLink) -> bool:
-        """It may be a node now; return whether it is."""
+        """Handle a WELCOME; return whether this node is now a member."""
         knocking = self._pending_knock
         if knocking is None or not knocking.ind == message.ind == link.own_knock_id:
             return False
@@ -110,7 +110,7 @@ class JoinProcedure:
         return True
 
     def hello_received(self, message: Hello, link: PeerLink, now: float) -> None:
-        """Somebody has this id already."""
+        """Handle a HELLO before a WELCOME: the id is taken."""
         knocking = self._pending_knock
         if knocking is not None and knocking.link is link and knocking.ind == message.ind:
             if any(other is not link and other.own_knock_id == message.ind for other in self._context.links):

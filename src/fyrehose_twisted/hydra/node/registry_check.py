@@ -24,7 +24,7 @@ class RegistryCheck:
         self._check_at = inf
 
     def reset(self, now: float) -> None:
-        """Start anew after a change of leader or network."""
+        """Start over after a change of leader or network."""
         self._unregistered.clear()
         self._check_at = now + self._context.timers.max_ping
 

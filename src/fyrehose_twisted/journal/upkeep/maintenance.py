@@ -132,7 +132,7 @@ class MaintainedJournal:
     """The journal of a stream that a service writes, opened, synced each second and maintained.
 
     :param directory: directory of journals; made if need be.
-    :param on_failure: called if the journal cannot go on.
+    :param on_failure: called if the journal cannot continue.
     :raises JournalError: if it cannot be read or written, or is in use.
     """
 

@@ -29,7 +29,7 @@ class JournalOptions(RetentionOption):
         """Store the directory as ``directory``, ``None`` without one, and the configuration as ``journal-config``.
 
         :param dependent: further options that require ``--journal``.
-        :raises ConfigurationError: if an option is given in vain, or the retention is invalid.
+        :raises ConfigurationError: if an option has no effect, or the retention is invalid.
         """
         self["directory"] = self.absolute_path("journal")
         for option in (*dependent, "retention"):

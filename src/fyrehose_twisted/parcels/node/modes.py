@@ -31,7 +31,7 @@ class ModeInputs(Protocol):
         """The node lost contact with the quorum."""
 
     def left(self) -> None:
-        """The node was told to stop."""
+        """The node was asked to stop."""
 
     def broke(self) -> None:
         """The node cannot persist its state any more."""

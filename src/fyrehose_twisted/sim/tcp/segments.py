@@ -31,8 +31,8 @@ class StreamLimits:
     """Limits and timeouts of stream connections. Sizes are in bytes, times in seconds.
 
     :ivar window: maximum bytes in flight or unread in one direction; further bytes are queued at the sender.
-    :ivar high: queued bytes above which the sender's node is told ``blocked``.
-    :ivar low: queued bytes below which it is told ``unblocked``.
+    :ivar high: queued bytes above which the sender's node receives ``blocked``.
+    :ivar low: queued bytes below which it receives ``unblocked``.
     :ivar object_size: size attributed to a message that travels as an object.
     :ivar segment: maximum size of a segment of bytes.
     :ivar timeout: time without an acknowledgement after which the sender ends the connection.

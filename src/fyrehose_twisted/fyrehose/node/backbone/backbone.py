@@ -271,7 +271,7 @@ class Backbone(DatagramNode):
 
     @property
     def _settle_deadline(self) -> float | None:
-        """When it has settled, and then when it forgets what had waited."""
+        """End of settling, or the expiry of the messages queued meanwhile."""
         if self._settle_until is not None and self.state is BackboneState.SETTLING:
             return self._settle_until
         if self._settle_until is not None and self._push_backlog.has_known_messages:

@@ -43,7 +43,7 @@ class SequenceCheckpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackboneStart:
-    """What a backbone knows of its stream when it starts.
+    """Knowledge of a backbone about its stream at the start.
 
     :ivar last: last assigned number, 0 for none.
     :ivar bound: highest number that needs no new :class:`SequenceCheckpoint`.

@@ -76,7 +76,7 @@ class StreamHead:
             self._start = sequence
 
     def raise_floor(self, sequence: int) -> None:
-        """The stream had got so far before this began: what the backbone sends anew below it is old."""
+        """Set the position that the stream had reached before the start. Numbers below it are old."""
         self._floor = max(self._floor, sequence)
 
     def connected(self, now: float) -> None:

@@ -42,7 +42,7 @@ class UdpTransport(ProducerTransport):
         self.connected = True
         self.protocol: Any = None
         self.factory: IProtocolFactory | None = None
-        """Factory that dialled, which is told about the end."""
+        """Factory that dialled, which is notified of the end."""
         self._port = port
         self._session = session
 

@@ -175,7 +175,7 @@ class UdpSession:
         self._send_buffer.closing = True
 
     def end(self, reason: CloseReason, now: float) -> None:
-        """End the session at once. The peer is told if the reason is :attr:`CloseReason.ABORTED`."""
+        """End the session at once. The peer is notified if the reason is :attr:`CloseReason.ABORTED`."""
         self._now = now
         if self.close_reason is None:
             self._end(reason, notify_peer=reason is CloseReason.ABORTED)

@@ -16,8 +16,8 @@ REPLY_TIMEOUT = 2.0
 class EventBackfill:
     """Backfill of one contiguous range of events.
 
-    Whoever holds the first of them gives what fits one parcel; then it is asked again. Where nobody does, what is held
-    by the one who goes back furthest comes next.
+    A node that holds the first missing event sends as many as fit one parcel, and is asked again. If no node holds it,
+    backfill continues at the oldest event that any node holds.
 
     :ivar next_sequence: sequence number of the first missing event.
     :ivar last: sequence number of the last missing event.
