@@ -1,7 +1,7 @@
-"""The backbone beside a plain DatagramProtocol relay: messages/s, deliveries per CPU-second, round trips.
+"""Backbone compared with a plain DatagramProtocol relay: messages/s, deliveries per CPU-second, round trips.
 
 One load process publishes through each server in turn, a window of messages at a time, and drains four subscribers.
-Rates depend on the machine; the ratios of one run are what to compare. Medians over rounds that alternate.
+Rates depend on the machine; compare the ratios of one run. Medians over rounds that alternate.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Result(NamedTuple):
-    """One round with one server."""
+    """Result of one round with one server."""
 
     messages_per_second: float
     deliveries_per_cpu_second: float
@@ -37,7 +37,7 @@ class Result(NamedTuple):
 
 
 class Server:
-    """A server process, and the CPU time that it has used."""
+    """A server process and its CPU time."""
 
     def __init__(self, name: str, command: list[str], port: int) -> None:
         self.name = name
@@ -45,13 +45,13 @@ class Server:
         self.address = ("127.0.0.1", port)
 
     def cpu_seconds(self) -> float:
-        """Return user and system time so far."""
+        """Return its user and system time."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 class Load:
-    """Subscribers as bare sockets; the first of them publishes too."""
+    """Raw subscriber sockets, the first of which also publishes."""
 
     def __init__(self, server: Server, subscribers: int) -> None:
         self.server = server
@@ -77,7 +77,7 @@ class Load:
             self.keepalive_at = time.monotonic() + 0.5
 
     def drain(self, timeout: float) -> None:
-        """Receive whatever comes within ``timeout`` seconds."""
+        """Receive for at most ``timeout`` seconds."""
         self.keep_alive()
         for descriptor, _ in self.poll.poll(timeout):
             index = self.by_descriptor[descriptor]
@@ -108,14 +108,14 @@ class Load:
         self.settle()
 
     def wait_for_silence(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until nothing is in flight."""
         before = None
         while before != self.delivered:
             before = list(self.delivered)
             self.drain(0.1)
 
     def settle(self) -> None:
-        """Wait until nothing is under way, and count from zero."""
+        """Wait until nothing is in flight, and reset the counters."""
         self.wait_for_silence()
         self.delivered = [0] * len(self.sockets)
 
@@ -131,7 +131,7 @@ class Load:
                     sent += 1
                 stalled_at = now
             elif now - stalled_at > 0.2:
-                sent = self.delivered[0]  # Something was lost; it will not come any more.
+                sent = self.delivered[0]  # The rest was lost and will not arrive.
             self.drain(0.001)
         elapsed, used = time.monotonic() - started, self.server.cpu_seconds() - cpu
         rate, deliveries = self.delivered[0] / elapsed, sum(self.delivered)

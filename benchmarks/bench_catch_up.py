@@ -1,4 +1,4 @@
-"""Catch-up of a late subscriber that wants all that one journal holds, beside subscribers that hold none of it.
+"""Catch-up of a late subscriber from one journal, among subscribers that hold none of its messages.
 
 Real processes on loopback: ``twistd fyrehose-backbone``, ``twistd fyrehose-journal``, the bystanders in a process of
 their own, and this one, which reads. The bystanders join after all has been published, and nothing is published
@@ -33,11 +33,11 @@ from fyrehose_twisted.process.progress import ProgressBar
 
 BIN = Path(sys.executable).parent
 PATIENCE = 120.0
-"""Seconds without any progress after which a measurement is given up."""
+"""Seconds without progress after which a measurement is aborted."""
 
 
 class Figures(NamedTuple):
-    """What one catch-up took."""
+    """Result of one catch-up."""
 
     rate: float
     lost: int
@@ -47,7 +47,7 @@ class Figures(NamedTuple):
 
 
 class Reader(SubscriberProtocol):
-    """Reads until it has seen the last number."""
+    """Subscriber that reads until the last number."""
 
     def __init__(self, last: int) -> None:
         super().__init__(ClientConfig(start=1, journal=False))
@@ -67,7 +67,7 @@ class Reader(SubscriberProtocol):
 
 @contextmanager
 def running(directory: Path, *command: object, ready: str) -> Iterator[str]:
-    """Run a program of ours; yield the line that says that it is ready."""
+    """Run a program; yield the line by which it reports that it is ready."""
     log = directory / f"{time.monotonic_ns()}.log"
     with (
         open(log, "w+b") as out,
@@ -87,14 +87,14 @@ def running(directory: Path, *command: object, ready: str) -> Iterator[str]:
 
 
 def backbone_metrics(url: str) -> dict[str, float]:
-    """Return the backbone's metrics that have no label."""
+    """Return the backbone's metrics without labels."""
     with urlopen(url) as answer:
         text = answer.read().decode()
     return {name: float(value) for name, value in re.findall(r"^(\w+) (\S+)$", text, re.MULTILINE)}
 
 
 async def publish(reactor: Any, address: str, count: int, size: int) -> None:
-    """Publish ``count`` messages that the journal keeps."""
+    """Publish ``count`` messages, which the journal stores."""
     publisher = await join(reactor, PublisherProtocol(ClientConfig(journal=False)), address)
     with ProgressBar("published", total=count, unit="messages") as bar:
         for first in range(0, count, 1_000):
@@ -105,7 +105,7 @@ async def publish(reactor: Any, address: str, count: int, size: int) -> None:
 
 
 async def catch_up(reactor: Any, address: str, metrics: str, count: int) -> Figures:
-    """Read all messages and return what that took."""
+    """Read all messages and return the figures."""
     before = backbone_metrics(metrics)
     began = time.monotonic()
     reader = await join(reactor, Reader(count), address)
@@ -124,7 +124,7 @@ async def catch_up(reactor: Any, address: str, metrics: str, count: int) -> Figu
 
 
 async def bystand(reactor: Any, address: str, count: int) -> None:
-    """Be ``count`` subscribers until the process is ended."""
+    """Run ``count`` subscribers until the process is killed."""
     for _ in range(count):
         await join(reactor, SubscriberProtocol(), address)
     print(f"{count} bystanders", flush=True)

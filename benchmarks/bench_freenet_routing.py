@@ -1,15 +1,15 @@
-"""Greedy routing over networks of Kleinberg's model: how far it gets, how that grows, and what it takes to find out.
+"""Greedy routing on networks of Kleinberg's model: path lengths, their growth, and the cost of simulating them.
 
-Table: routes between nodes drawn, on several networks of each kind, beside the reference figures; once on networks of
-the library, with as many links as they are said to have and P ~ 1/d, and once on networks as the reference drew them.
+Table: routes between drawn nodes, on several networks of each kind, beside the reference figures; once on networks of
+the library, with the stated number of links and P ~ 1/d, and once on networks drawn like the reference's.
 
 Growth: mean hops with a lattice and 10 links a node, from a thousand nodes to a million, and the lines a + b log² n,
 a + b log n and a + b √n through them.
 
-Million: a million nodes, links drawn and tens of thousands of routes, in a process of its own for each: seconds of CPU
-and the most memory.
+Million: a million nodes, drawing links and tens of thousands of routes, in a process of its own for each: CPU seconds
+and peak memory.
 
-Swap: a network whose locations were dealt anew, and how far swapping brings routing back.
+Swap: a network with shuffled locations, and how far swapping restores routing.
 
 Beside: general graph libraries on the same links and for the same routes, and the generator of networkx.
 """
@@ -40,12 +40,12 @@ from fyrehose_twisted.process.progress import ProgressBar
 
 PARTS = ("table", "growth", "million", "swap", "beside")
 TOO_BUSY = 0.1
-"""Cores that other processes may use before the figures are worth little."""
+"""Cores used by other processes above which the figures are unreliable."""
 SIZES = (1_000, 3_162, 10_000, 31_623, 100_000, 316_228, 1_000_000)
 
 
 def measure_table(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Study the networks of the table."""
+    """Measure the networks of the table."""
     rows: list[dict[str, Any]] = []
     with ProgressBar(total=4 * len(TABLE) * options.networks, unit=" networks") as progress:
         for reference in TABLE:
@@ -70,7 +70,7 @@ def _figures(found: GreedyStudy) -> dict[str, float]:
 
 
 def measure_growth(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Study larger and larger networks."""
+    """Measure networks of growing size."""
     rows = []
     with ProgressBar([size for size in SIZES if size <= options.largest_document_sequence], unit=" sizes") as sizes:
         for n in sizes:
@@ -83,7 +83,7 @@ def measure_growth(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def one_large(n: int, degree: int, routes: int, seed: int) -> dict[str, float]:
-    """Draw a large network, route, and return what that took in this process."""
+    """Draw a large network and route on it, in this process; return the cost."""
     began = time.process_time()
     topology = Topology.kleinberg(n, degree, seed)
     made = time.process_time()
@@ -94,7 +94,7 @@ def one_large(n: int, degree: int, routes: int, seed: int) -> dict[str, float]:
 
 
 def measure_million(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Do that in processes of their own."""
+    """Measure large networks in processes of their own."""
     rows = []
     for degree in (10, 20):
         for _ in range(options.rounds):
@@ -108,7 +108,7 @@ def measure_million(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def measure_swap(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Deal locations anew and swap them."""
+    """Shuffle locations and swap them."""
     rows = []
     for n, degree in ((1_000, 10), (1_000, 20), (options.swap_nodes, 20)):
         drawn = Topology.kleinberg(n, degree, options.seed)
@@ -131,7 +131,7 @@ def measure_swap(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def measure_beside(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measure others on the same links, and for the same routes."""
+    """Measure other libraries on the same links and routes."""
     rows = []
     for n in options.beside_sizes:
         topology = Topology.kleinberg(n, 10, options.seed, lattice=True)
@@ -155,7 +155,7 @@ def measure_beside(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def parse() -> argparse.Namespace:
-    """Return what was asked for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few and small of everything, in about half a minute")
     parser.add_argument("--only", action="append", choices=PARTS, help="do this part; may be repeated [all]")
@@ -189,7 +189,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure, print, and write what was measured."""
+    """Measure, print, and write the results."""
     options = parse()
     if options.one_large:
         print(json.dumps(one_large(*map(int, options.one_large.split(",")))))

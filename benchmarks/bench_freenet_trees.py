@@ -1,15 +1,15 @@
-"""Trees on networks: the reference figures anew, and what it costs to simulate them.
+"""Trees on networks: comparison with the reference figures, and the cost of simulating them.
 
-Reference: the two tables of trees and of repairs, on networks of the library and on networks drawn as the reference
-drew its own, with intervals of 95 % over networks.
+Reference: the two tables of trees and of repairs, on networks of the library and on networks drawn like the
+reference's, with 95 % intervals over networks.
 
 Repair: nodes die at one moment. In turn, as in the reference, one orphan resubscribes after the other; together, each
-does after its jitter, once with subtrees and once each member by itself. One by one, each node dies when the trees are
-whole again after the one before.
+does after its jitter, once with subtrees and once each member by itself. One by one, each node dies once the trees are
+complete again.
 
 Speed: messages a second of the nodes themselves, whole networks, and one of 100,000 nodes with 100 subscribers on
-each of 40 keys: seconds of CPU and the most memory, in a process of its own. Beside it the same topology in
-networkx, at graph level: the union of the shortest ways to the nearest node.
+each of 40 keys: CPU seconds and peak memory, in a process of its own. Beside it the same topology in networkx, at
+graph level: the union of the shortest paths to the nearest node.
 
 Growth: the requests of a subscription and the seconds for a network, from a thousand nodes to a hundred thousand,
 beside n log² n.
@@ -41,15 +41,15 @@ WANTED_SECONDS, WANTED_MEMORY = 120.0, 4096.0
 """For 100,000 nodes: seconds, and MiB."""
 SIZES = (1_000, 3_162, 10_000, 31_623, 100_000)
 UNDISTURBED = {"first_probe": 1e9, "restart_interval": 1e9}
-"""The reference has no time in which a root could look for a better one."""
+"""In the reference a root has no time to probe for a better one."""
 KINDS = ("as the reference", "our links", "looking roots")
-"""Networks drawn as the reference drew them; drawn by the library; and the former, where roots do look."""
-# Two-sided 95 % of Student's t, by degrees of freedom.
+"""Networks drawn like the reference's; drawn by the library; and the former with probing roots."""
+# Two-sided 95 % quantiles of Student's t, by degrees of freedom.
 _T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
 
 
 def interval(values: list[float]) -> str:
-    """Return a mean over networks and its interval of 95 %."""
+    """Return a mean over networks and its 95 % interval."""
     if len(values) < 2:
         return f"{mean(values):.3g}"
     half = _T.get(len(values) - 1, 1.96) * stdev(values) / sqrt(len(values))
@@ -65,7 +65,7 @@ def draw(kind: str, links: str, n: int, seed: int) -> Topology:
 
 
 def measure_reference(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Grow the trees of the reference's table."""
+    """Build the trees of the reference's table."""
     rows = []
     todo = [(row, kind) for row, kind in product(TREES, KINDS) if row.n <= options.largest_document_sequence]
     with ProgressBar(total=len(todo) * options.networks, unit=" networks") as progress:
@@ -108,7 +108,7 @@ def measure_repairs(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def measure_speed(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Simulate large networks, each in a process of its own, and let networkx do its part."""
+    """Simulate large networks, each in a process of its own, and measure networkx."""
     rows = []
     for n, degree in ((10_000, 10), (options.largest_document_sequence, 20)):
         for who in ("ours", "networkx"):
@@ -118,7 +118,7 @@ def measure_speed(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def measure_growth(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Simulate larger and larger networks."""
+    """Simulate networks of growing size."""
     rows = []
     for n in (size for size in SIZES if size <= options.largest_document_sequence):
         tries = [
@@ -139,7 +139,7 @@ def _apart(what: dict[str, Any]) -> dict[str, Any]:
 
 
 def child(what: dict[str, Any]) -> dict[str, Any]:
-    """Do one thing in this process, and return what it took."""
+    """Run one measurement in this process and return its figures."""
     topology = Topology.kleinberg(what["n"], what["degree"], what["seed"])
     began = time.process_time()
     found = _ours(topology, what["seed"]) if what["who"] == "ours" else _networkx(topology, what["seed"])
@@ -222,7 +222,7 @@ def print_repairs(rows: list[dict[str, Any]]) -> None:
 
 
 def print_speed(rows: list[dict[str, Any]]) -> bool:
-    """Print how long networks take; return whether the largest stays within what is wanted."""
+    """Print durations; return whether the largest network stays within its limits."""
     shown, well = [], True
     for row in rows:
         tries = [one for one in row["tries"] if "missing" not in one]
@@ -247,7 +247,7 @@ def print_speed(rows: list[dict[str, Any]]) -> bool:
 
 
 def print_growth(rows: list[dict[str, Any]]) -> None:
-    """Print how requests and seconds grow."""
+    """Print the growth of requests and seconds."""
     sizes = [row["n"] for row in rows]
     later = [median(one["later"] for one in row["tries"]) for row in rows]
     seconds = [median(one["seconds"] for one in row["tries"]) for row in rows]

@@ -1,11 +1,11 @@
-"""The frontend beside the library, and beside Redis: messages/s that get their numbers.
+"""Frontend compared with the library and with Redis: acknowledged messages/s.
 
-Each client is a process that sends what it has encoded before and counts answers, so that it costs next to nothing:
-lines and NDJSON on a few connections, as much as is taken; single messages, one at a time on each of many connections.
-`PublisherProtocol` publishes to the same backbone without the frontend. Redis gets `XADD`, which answers each message
-with its id as well, in the same two ways; it is left out where it is not installed.
+Each client is a process that sends pre-encoded requests and counts replies, so that its own cost is negligible: lines
+and NDJSON on a few connections, as fast as they are accepted; single messages, one at a time on each of many
+connections. `PublisherProtocol` publishes to the same backbone without the frontend. Redis executes `XADD`, which also
+returns an id per message, in the same two ways; it is omitted if it is not installed.
 
-Rates depend on the machine; the ratios of one run are what to compare. Medians over rounds that alternate.
+Rates depend on the machine; compare the ratios of one run. Medians over rounds that alternate.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ WARM_UP = 0.5
 
 
 class Kind(NamedTuple):
-    """How a client publishes.
+    """Way of publishing of a client.
 
-    :ivar unit: what it sends at once.
-    :ivar messages: how many messages that are.
-    :ivar sign: what is there once in each answer.
-    :ivar answers: how many answers a unit gets.
-    :ivar window: units that may be under way on a connection.
+    :ivar unit: data sent at once.
+    :ivar messages: number of messages in a unit.
+    :ivar sign: text contained once in each reply.
+    :ivar answers: number of replies per unit.
+    :ivar window: units in flight per connection.
     """
 
     unit: bytes
@@ -56,15 +56,15 @@ class Kind(NamedTuple):
 
 
 class Result(NamedTuple):
-    """One round of one client."""
+    """Result of one round of one client."""
 
     messages_per_second: float
     cpu: float
-    """CPU time of the service for each message, in µs."""
+    """CPU time of the service per message, in µs."""
 
 
 def request(body: bytes, kind: str) -> bytes:
-    """Return a request to publish."""
+    """Return a publish request."""
     head = f"POST /messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
@@ -87,7 +87,7 @@ def kinds(size: int) -> dict[str, Kind]:
 
 
 class Connection:
-    """A socket, and what is under way on it."""
+    """A socket and its units in flight."""
 
     def __init__(self, port: int, kind: Kind) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
@@ -99,7 +99,7 @@ class Connection:
         self._tail = b""
 
     def send(self) -> None:
-        """Send as much as may be under way and is taken."""
+        """Send as much as the window and the socket permit."""
         kind = self.kind
         while True:
             if not self._unsent:
@@ -113,7 +113,7 @@ class Connection:
                 return
 
     def receive(self) -> None:
-        """Count the answers that are there."""
+        """Count received replies."""
         try:
             data = self.socket.recv(2**18)
         except BlockingIOError:
@@ -126,7 +126,7 @@ class Connection:
 
 
 def load(port: int, kind: Kind, seconds: float) -> float:
-    """Publish for a while, and return messages/s."""
+    """Publish for a while and return messages/s."""
     connections = [Connection(port, kind) for _ in range(kind.connections)]
     with selectors.DefaultSelector() as selector:
         for connection in connections:
@@ -151,7 +151,7 @@ def load(port: int, kind: Kind, seconds: float) -> float:
 
 
 def publish_directly(port: int, size: int, seconds: float, single: bool) -> None:
-    """Publish with the library, as much as there is room for or 16 messages at a time, and print messages/s."""
+    """Publish with the library, as fast as its queue permits or 16 messages at a time, and print messages/s."""
     from twisted.internet.defer import Deferred, gatherResults
     from twisted.internet.task import react
 
@@ -187,13 +187,13 @@ def publish_directly(port: int, size: int, seconds: float, single: bool) -> None
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return user and system time of a process so far."""
+    """Return the user and system time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def in_a_process(seconds: float, *arguments: object) -> float:
-    """Run a client, and return messages/s."""
+    """Run a client in a process of its own and return messages/s."""
     command = [sys.executable, __file__, "--client", *map(str, arguments), "--seconds", str(seconds)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -203,7 +203,7 @@ def in_a_process(seconds: float, *arguments: object) -> float:
 
 @contextmanager
 def frontend(directory: Path, backbone: int) -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
-    """Start a frontend without limits of rate; return it with its ports for HTTP and lines."""
+    """Start a frontend without rate limits; return it with its ports for HTTP and lines."""
     limits, log = directory / "limits.toml", directory / "frontend.log"
     limits.write_text("".join(f"{name} = {10**9}\n" for name in LIMITS))
     command = [str(Path(sys.executable).with_name("twistd")), "-n", "--pidfile=", f"--logfile={log}"]
@@ -260,7 +260,7 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, list[Resu
 
 
 def report(results: dict[str, list[Result]], options: argparse.Namespace) -> None:
-    """Print medians, and ratios to the library."""
+    """Print medians and ratios to the library."""
     print(f"{options.size}-byte messages; medians of {options.rounds} rounds of {options.seconds:g} s. CPU is that of")
     print("the service that is spoken to: backbone, frontend or Redis. A ratio is to the PublisherProtocol above it.\n")
     print(f"{'':<28}{'messages/s':>12}{'ratio':>8}{'CPU, µs each':>14}")

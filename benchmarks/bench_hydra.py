@@ -1,19 +1,19 @@
-"""A hydra network that loses its leader, and one that has much to relay.
+"""Failover and relaying of a hydra network.
 
 Fail-over: three nodes, each a ``twistd hydra-node`` with a guardian, TCP links between all of them, an ngircd and a
-second one to go to. The clock runs from the moment when the leader is killed with -9, told to end with SIGTERM, thrown
-off IRC by an operator's KILL, or when its IRC server is killed with -9, until somebody on IRC sees the next leader join
-the channel. Several networks at once; what has ended is started again and all wait for that before the next round. The
-same without guardians. With default timers, and with a tenth of them.
+spare one. The clock runs from the moment when the leader is killed with SIGKILL or SIGTERM, disconnected by an IRC
+operator's KILL, or its IRC server is killed with SIGKILL, until a client on IRC sees the next leader join the channel.
+Several networks run concurrently; each restarts what has ended, and all wait for that before the next round. The same
+without guardians. With default timers, and with a tenth of them.
 
-Lines: meanwhile somebody on IRC says 20 numbered lines a second, both other nodes follow, and one of them has 10
-numbered lines a second said, once at most. All are counted.
+Lines: meanwhile a client on IRC says 20 numbered lines a second, both other nodes follow, and one of them submits 10
+numbered lines a second, at most once each. All are counted.
 
-Beside it: PySyncObj and etcd, three nodes with default timers, until another node commits something after the leader
-was killed. They elect a leader; ours is on IRC as well.
+Beside it: PySyncObj and etcd, three nodes with default timers, until another node commits after the leader was
+killed. They elect a leader; a hydra leader has also joined IRC.
 
-Relay: lines from a scripted IRC server that knows no limits, through a line of three nodes with the leader at one end,
-to a client at the other; and lines that this one has said.
+Relay: lines from a scripted IRC server without limits, through a line of three nodes with the leader at one end, to a
+client at the other; and lines that this client submits.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from fyrehose_twisted.process.progress import ProgressBar
 RELAY, OTHERS, FAILOVER, PROFILE = "relay", "others", "fail-over", "profile"
 PARTS = (RELAY, OTHERS, FAILOVER, PROFILE)
 TOO_BUSY = 0.1
-"""Cores that other processes may use before the figures are worth little."""
+"""Cores used by other processes above which the figures are unreliable."""
 
 
 class Measuring:
-    """Measures one thing after another, and keeps what came of it."""
+    """Runs measurements one after another and keeps their results."""
 
     def __init__(self, options: argparse.Namespace, directory: Path) -> None:
         self.failovers: list[Failover] = []
@@ -63,7 +63,7 @@ class Measuring:
         self._rng = Random(options.seed)
 
     def fail_over(self) -> None:
-        """Measure fail-over."""
+        """Measure failover."""
         options = self._options
         guarded = [KILLED, TERMINATED, CUT_OFF, NO_SERVER]
         runs = [
@@ -84,7 +84,7 @@ class Measuring:
             self.failures += failovers.failures
 
     def beside(self) -> None:
-        """Measure the others."""
+        """Measure the other systems."""
         for turn in range(self._options.kills_of_others):
             for name, kill in (("PySyncObj", others.syncobj), ("etcd", others.etcd)):
                 directory = self._directory / f"{name}{turn}"
@@ -120,7 +120,7 @@ class Measuring:
             line.stop()
 
     def profile(self) -> None:
-        """See what takes the time."""
+        """Profile a relaying node."""
         for name, work in (("relay", relays.relay), ("say", relays.speak)):
             line = relays.Line(self._directory / f"profile-{name}", profiles=True)
             try:
@@ -132,7 +132,7 @@ class Measuring:
                 line.stop()
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything, for a file."""
+        """Return all results, for a JSON file."""
         return {
             "failovers": as_json(self.failovers),
             "others": self.others,
@@ -144,7 +144,7 @@ class Measuring:
         }
 
     def report(self) -> bool:
-        """Print everything; return whether all is as wanted."""
+        """Print all results; return whether they meet the targets."""
         if self.failovers:
             print_failovers(self.failovers, self.others)
             print_lines(self.failovers)
@@ -162,7 +162,7 @@ class Measuring:
 
 
 def run(options: argparse.Namespace, directory: Path) -> tuple[Measuring, list[str]]:
-    """Measure everything; return it, and notes."""
+    """Run all measurements; return their results and notes."""
     measuring = Measuring(options, directory)
     before, since = idle(1.0), Busy.now()
     took: list[str] = []
@@ -181,7 +181,7 @@ def run(options: argparse.Namespace, directory: Path) -> tuple[Measuring, list[s
         except (Unfit, Missing, OSError) as failure:
             measuring.failures.append(f"{part}: {failure}")
         except SystemExit as end:
-            # What was measured until then is worth showing.
+            # Results up to an interrupt are still shown.
             measuring.failures.append(f"{part}: {end}")
             break
         took.append(f"{part} {time.monotonic() - began:.0f} s")
@@ -196,7 +196,7 @@ def run(options: argparse.Namespace, directory: Path) -> tuple[Measuring, list[s
 
 
 def parse() -> argparse.Namespace:
-    """Return what was asked for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few of everything, in about a minute")
     parser.add_argument(
@@ -231,9 +231,9 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure, print, and write what was measured."""
+    """Measure, print, and write the results."""
     options, machine = parse(), facts()
-    # What is told to end is to end its nodes as well.
+    # SIGTERM must end the nodes as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         measuring, notes = run(options, Path(directory))

@@ -1,8 +1,8 @@
-"""The journal beside SQLite, LMDB and RocksDB: appends, look-ups, scans, recovery and bytes on disk.
+"""Journal compared with SQLite, LMDB and RocksDB: appends, look-ups, scans, recovery and bytes on disk.
 
-All stores are measured in one run, in turn and in the same directory; rivals.py says how each is set up. Rates depend
-on the machine; the ratios of one run are what to compare. Medians over rounds. Making the rows is not timed. What is
-read was just written, so it comes from the page cache.
+All stores are measured in one run, in turn and in the same directory; rivals.py describes their settings. Rates depend
+on the machine; compare the ratios of one run. Medians over rounds. Creating the rows is not timed. Reads come from the
+page cache, because the data was just written.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ KINDS = ("append", "interval", "latency", "range", "scan", "recovery", "size")
 PLAIN = "plain file"
 GROUPS = (1, 100, 1_000)
 FILLED = 100
-"""Records of a group in stores that are filled to be read; the journal makes a frame of each."""
+"""Records per group in stores that are filled for reading; the journal makes a frame of each."""
 INTERVAL = 1.0
 LOOKUP = 100
 START = 1_700_000_000_000_000
 Figures = dict[str, list[list[float]]]
-"""For each store, for each round, one figure for each column of the table."""
+"""Figures by store and round, one for each column of the table."""
 
 
 class Rows:
-    """Makes rows; the payloads are random and some thousands of them take turns."""
+    """Generator of rows with random payloads, of which some thousands are reused."""
 
     def __init__(self, size: int) -> None:
         rng = Random(1)
@@ -53,7 +53,7 @@ class Rows:
 
 
 class Appended(NamedTuple):
-    """How long each group took, and how many records a second that makes with what was synced beside."""
+    """Duration of each group, and records/s including syncs."""
 
     seconds: list[float]
     rate: float
@@ -61,14 +61,14 @@ class Appended(NamedTuple):
 
 @contextmanager
 def fresh(directory: Path) -> Iterator[Path]:
-    """Make a directory, with nothing under way to the disk when it begins, and remove it in the end."""
+    """Make a directory without pending writes to the disk, and remove it afterwards."""
     os.sync()
     with tempfile.TemporaryDirectory(prefix="bench-journal-", dir=directory) as path:
         yield Path(path) / "store"
 
 
 def append(factory: Factory, path: Path, rows: Rows, group: int, budget: float, *, sync_each: bool) -> Appended:
-    """Append groups for ``budget`` seconds; if they do not sync themselves, sync each second and in the end."""
+    """Append groups for ``budget`` seconds. Without syncs of their own, sync each second and at the end."""
     clock, syncing, first = time.perf_counter, 0.0, 1
     seconds: list[float] = []
     with closing(factory(path, sync_each=sync_each)) as store:
@@ -91,19 +91,19 @@ def append(factory: Factory, path: Path, rows: Rows, group: int, budget: float, 
 
 
 def prepared(store: Any, batch: Sequence[Row]) -> Sequence[Any]:
-    """Return rows as the store wants to be given them."""
+    """Return rows in the form that the store appends."""
     return store.prepared(batch) if hasattr(store, "prepared") else batch
 
 
 def fill(store: Any, rows: Rows, records: int) -> None:
-    """Append ``records`` records in groups and make them durable in the end."""
+    """Append ``records`` records in groups and sync them at the end."""
     for first in range(1, records + 1, FILLED):
         store.append(prepared(store, rows.group(first, min(FILLED, records + 1 - first))))
     store.sync()
 
 
 def look_up(read: Callable[[int, int], Any], records: int, times: int) -> float:
-    """Return the median microseconds of reading some consecutive records at a random place."""
+    """Return the median microseconds of reading consecutive records at a random position."""
     rng, seconds = Random(2), []
     for first in (rng.randrange(1, records - LOOKUP + 2) for _ in range(times)):
         before = time.perf_counter()
@@ -113,7 +113,7 @@ def look_up(read: Callable[[int, int], Any], records: int, times: int) -> float:
 
 
 def scan_rows(store: Any, records: int) -> float:
-    """Return records/s of a scan that makes a Python tuple of each."""
+    """Return records/s of a scan that makes a Python tuple of each record."""
     before = time.perf_counter()
     (last,) = deque(store.scan(), maxlen=1)
     elapsed = time.perf_counter() - before
@@ -121,7 +121,7 @@ def scan_rows(store: Any, records: int) -> float:
 
 
 def scan_columns(store: Any, records: int) -> float:
-    """Return records/s of a scan that takes blocks and looks at each column, but makes no Python object of a record."""
+    """Return records/s of a scan of blocks that reads each column without creating objects per record."""
     before, count = time.perf_counter(), 0
     for block in store.columns(FIRST, LAST):
         if not len(block.times) == len(block.sequences) <= len(block.offsets) or not block.payload.nbytes:
@@ -132,14 +132,14 @@ def scan_columns(store: Any, records: int) -> float:
 
 
 def checked(found: int, expected: int) -> int:
-    """Return what was found, if it is what was expected."""
+    """Return a result after comparing it with the expected one."""
     if found != expected:
         raise SystemExit(f"A scan found {found:,} instead of {expected:,} records")
     return found
 
 
 def write_until_killed(name: str, path: str, size: int, records: int) -> None:
-    """Fill a store, then append groups of 100 that are durable, and tell the last sequence of each."""
+    """Fill a store, then append durable groups of 100 and print the last sequence of each."""
     rows, first = Rows(size), records + 1
     store = available()[0][name](Path(path), sync_each=not records)
     fill(store, rows, records)
@@ -154,7 +154,7 @@ def write_until_killed(name: str, path: str, size: int, records: int) -> None:
 
 
 def kill_in_the_midst(name: str, path: Path, size: int, records: int, seconds: float) -> int:
-    """Kill a process that writes, some time after it was filled; return the last sequence that it said is durable."""
+    """Kill a writing process after it has filled the store; return the last durable sequence that it printed."""
     command = [sys.executable, __file__, "--child", json.dumps([name, str(path), size, records])]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -183,12 +183,12 @@ def time_to_open(name: str, factory: Factory, path: Path, last: int) -> float:
 
 
 def disk_usage(path: Path) -> int:
-    """Return the bytes that are allocated to the files in a directory; holes do not count."""
+    """Return the bytes allocated to the files in a directory, without holes."""
     return sum(each.stat().st_blocks * 512 for each in path.rglob("*") if each.is_file())
 
 
 def in_turn(stores: dict[str, Factory], rounds: int, what: str) -> Iterator[tuple[str, Factory]]:
-    """Go through the stores ``rounds`` times, each time beginning with another, and show progress."""
+    """Iterate ``rounds`` times over the stores, each time in a rotated order, with progress."""
     names = list(stores)
     turns = [names[(turn + index) % len(names)] for turn in range(rounds) for index in range(len(names))]
     for name in ProgressBar(turns, unit=" measurements", desc=what):
@@ -196,7 +196,7 @@ def in_turn(stores: dict[str, Factory], rounds: int, what: str) -> Iterator[tupl
 
 
 def appends(stores: dict[str, Factory], rows: Rows, options: argparse.Namespace) -> None:
-    """Measure and print appends that sync each group, and how long a group takes."""
+    """Measure and print appends that sync each group, and the duration of a group."""
     groups = GROUPS if "append" in options.only else GROUPS[:2]
     results: dict[tuple[str, int], list[Appended]] = defaultdict(list)
     for group in groups:
@@ -216,7 +216,7 @@ def appends(stores: dict[str, Factory], rows: Rows, options: argparse.Namespace)
 
 
 def as_columns(name: str) -> str:
-    """Name what is read as columns from a store."""
+    """Name the column scans of a store."""
     return f"{name}, as columns"
 
 
@@ -236,7 +236,7 @@ def interval(stores: dict[str, Factory], rows: Rows, options: argparse.Namespace
 
 
 def filled(stores: dict[str, Factory], rows: Rows, options: argparse.Namespace) -> None:
-    """Measure and print what is done with stores that are full: look-ups, scans, size."""
+    """Measure and print full stores: look-ups, scans, size."""
     lookups: Figures = defaultdict(list)
     scans: Figures = defaultdict(list)
     sizes: Figures = defaultdict(list)
@@ -250,7 +250,7 @@ def filled(stores: dict[str, Factory], rows: Rows, options: argparse.Namespace) 
                 store.settle()
             used = disk_usage(path) / options.records
             sizes[name].append([used, used - options.size])
-            # Opened again, it has everything where it will stay.
+            # Reopening moves all data to its final place.
             opened[name] = stack.enter_context(closing(factory(path)))
         for name, _ in in_turn(stores, options.rounds, "read"):
             store, columns = opened[name], hasattr(opened[name], "columns")
@@ -271,7 +271,7 @@ def filled(stores: dict[str, Factory], rows: Rows, options: argparse.Namespace) 
 
 
 def recovery(stores: dict[str, Factory], _rows: Rows, options: argparse.Namespace) -> None:
-    """Measure and print how long it takes to open a store."""
+    """Measure and print the time to open a store."""
     killed: Figures = defaultdict(list)
     small = {name: factory for name, factory in stores.items() if name != TIDY}  # It has no full segment.
     for name, factory in in_turn(small, options.rounds, "killed"):
@@ -294,7 +294,7 @@ def recovery(stores: dict[str, Factory], _rows: Rows, options: argparse.Namespac
 
 
 def table(title: str, heads: Sequence[str], figures: Figures, merge: Sequence[Callable[..., float]] = ()) -> None:
-    """Print medians over rounds, or what ``merge`` makes of them, and their ratios to the journal."""
+    """Print medians over rounds, or results of ``merge``, and their ratios to the journal."""
     reference = OURS if OURS in figures else next(iter(figures))
     merged = {
         name: [
@@ -316,13 +316,13 @@ def table(title: str, heads: Sequence[str], figures: Figures, merge: Sequence[Ca
 
 
 def file_system(directory: Path) -> str:
-    """Return the type of the file system that holds a directory."""
+    """Return the type of the file system of a directory."""
     mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
     return max((len(where), kind) for where, kind in mounts if directory.resolve().is_relative_to(where))[1]
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Run the requested measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one short round of everything, to see that it runs")
     parser.add_argument("--only", default=",".join(KINDS), help="some of %(default)s")
@@ -351,7 +351,7 @@ def main() -> None:
         print(f"Not measured, because it cannot be imported: {', '.join(missing)}.")
     rows = Rows(options.size)
     writers = {**factories, PLAIN: PlainFile}
-    # What is put in order afterwards is written in the same way, and what was made of rows is the same on disk.
+    # Data compacted afterwards is written in the same way, and rows are the same on disk.
     writers.pop(TIDY, None)
     factories.pop(FROM_ROWS, None)
     for measure, stores, kinds in (

@@ -1,17 +1,17 @@
-"""A journal at work: what rate it keeps up with, how fast another catches up, how long until a message is durable.
+"""Journal service: sustained rate, catch-up of another journal, and latency until a message is durable.
 
 Real processes on loopback: ``twistd fyrehose-backbone``, ``twistd fyrehose-journal``, and this one, which publishes.
-Rates depend on the machine, and with few cores on what the other processes need; the ratios of one run are what to
-compare. Medians over rounds that alternate.
+Rates depend on the machine, and with few cores on the needs of the other processes; compare the ratios of one run.
+Medians over rounds that alternate.
 
-keep: this process publishes with a window: never more messages are under way than the receiver has room for, so that
-a receiver is measured at the rate that it can hold. In the journal's place there are also a plain subscriber, and a
-DatagramProtocol that appends what comes to a file, one fdatasync for what it reads at once, and repairs nothing.
+keep: this process publishes with a window: never more messages are in flight than the receiver can buffer, so that the
+rate of the receiver is measured. The journal is compared with a plain subscriber, and with a DatagramProtocol that
+appends to a file, with one fdatasync per read, and repairs nothing.
 
-catch-up: one journal holds messages; whoever comes late wants all of them, and nothing else happens.
+catch-up: one journal holds messages; a late one wants all of them, without other traffic.
 
-latency: from when a DELIVER is read from the socket of a plain subscriber, which is this process, to when the record
-is below the durable watermark of the journal: the moment after fdatasync, by the clock that all processes share.
+latency: from the read of a DELIVER at a plain subscriber, which is this process, until the record is below the durable
+watermark of the journal: the moment after fdatasync, by the clock that all processes share.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ KINDS = ("keep", "catch-up", "latency")
 STREAM, EPOCH = "fyrehose://default", 0
 FSYNCS = ("batch", "0.01", "1")
 PATIENCE = 20.0
-"""Seconds without any progress after which a measurement is given up."""
+"""Seconds without progress after which a measurement is aborted."""
 Figures = dict[str, list[list[float]]]
 
 
 class Progress:
-    """A file in memory: one process says in it how far it has got, another looks."""
+    """A shared memory file in which one process reports its progress to another."""
 
     LAYOUT = struct.Struct("<3Q")
     MARK = struct.Struct("<QQ")
@@ -74,22 +74,22 @@ class Progress:
             self.map = mmap.mmap(file.fileno(), 0)
 
     def tell(self, following: int, lost: int, repaired: int) -> None:
-        """Say which number comes next, how many are lost and how many had to be asked for."""
+        """Report the next number, and the number of lost and of requested messages."""
         self.LAYOUT.pack_into(self.map, 8, following, lost, repaired)
 
     def told(self) -> tuple[int, int, int]:
-        """Return what was said last."""
+        """Return the last report."""
         following, lost, repaired = self.LAYOUT.unpack_from(self.map, 8)
         return following, lost, repaired
 
     def mark(self, watermark: int) -> None:
-        """Say that everything below ``watermark`` is durable now."""
+        """Report that everything below ``watermark`` is durable."""
         (count,) = struct.unpack_from("<Q", self.map)
         self.MARK.pack_into(self.map, 4_096 + count % self.MARKS * self.MARK.size, watermark, time.monotonic_ns())
         struct.pack_into("<Q", self.map, 0, count + 1)
 
     def marks(self) -> list[tuple[int, int]]:
-        """Return watermarks and when they were reached."""
+        """Return watermarks and the times at which they were reached."""
         (count,) = struct.unpack_from("<Q", self.map)
         if count > self.MARKS:
             raise SystemExit("There were more commits than are remembered; say fewer --seconds")
@@ -97,7 +97,7 @@ class Progress:
 
 
 class Watched(SubscriberProtocol):
-    """A subscriber that says how far it has got."""
+    """Subscriber that reports its progress."""
 
     def startProtocol(self) -> None:
         self.progress = Progress(os.environ["BENCH_PROGRESS"])
@@ -110,7 +110,7 @@ class Watched(SubscriberProtocol):
 
 
 class WatchedJournal(Watched, JournalProtocol):
-    """A journal that says how far it has got, and when it was durable."""
+    """Journal that reports its progress and its watermarks."""
 
     def startProtocol(self) -> None:
         super().startProtocol()
@@ -128,7 +128,7 @@ class WatchedJournal(Watched, JournalProtocol):
 
 
 class PlainFile(DatagramProtocol):
-    """What a journal costs at least: DELIVERs to a file, and one fdatasync for what is read at once."""
+    """Lower bound of a journal's cost: DELIVERs are appended to a file, with one fdatasync per read."""
 
     def __init__(self, backbone: tuple[str, int], path: str) -> None:
         self.backbone = backbone
@@ -151,7 +151,7 @@ class PlainFile(DatagramProtocol):
             self.waiting.append(datagram)
 
     def flush(self) -> None:
-        """Write what was read."""
+        """Write received data."""
         waiting, self.waiting = self.waiting, []
         os.write(self.file, b"".join(waiting))
         os.fdatasync(self.file)
@@ -162,7 +162,7 @@ class PlainFile(DatagramProtocol):
 
 
 def run_plain_file(port: str, path: str) -> None:
-    """Be the process that a plain file needs."""
+    """Run the process of a plain file."""
     from twisted.internet import reactor
 
     listening: Any = reactor
@@ -177,7 +177,7 @@ def sequence_of(deliver: bytes) -> int:
 
 
 class Process:
-    """A process, and the CPU time that it has used."""
+    """A process and its CPU time."""
 
     def __init__(self, command: list[str], **environment: str) -> None:
         path = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH", ""))))
@@ -186,18 +186,18 @@ class Process:
         self.popen = subprocess.Popen(command, env=environment, stdout=self.output, stderr=self.output)
 
     def cpu_seconds(self) -> float:
-        """Return user and system time so far."""
+        """Return its user and system time."""
         fields = Path(f"/proc/{self.popen.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def check(self) -> None:
-        """Give up if it has ended."""
+        """Fail if it has exited."""
         if self.popen.poll() is not None:
             self.output.seek(0)
             raise SystemExit(f"{' '.join(map(str, self.popen.args))} ended: {self.output.read().decode()[-2_000:]}")
 
     def stop(self) -> None:
-        """End it."""
+        """Stop it."""
         self.popen.terminate()
         self.popen.wait()
         self.output.close()
@@ -210,7 +210,7 @@ def twistd(*arguments: object, **environment: str) -> Process:
 
 
 class Stage:
-    """A directory, a backbone, and whoever else is started; all of it ends with it."""
+    """A directory, a backbone, and further processes, which all end with it."""
 
     def __init__(self, options: argparse.Namespace, start_at: int = 1) -> None:
         self._stack = ExitStack()
@@ -220,12 +220,12 @@ class Stage:
         self.backbone = self.add(twistd("fyrehose-backbone", *state, "--port", self.port))
 
     def add(self, process: Process) -> Process:
-        """Stop a process in the end."""
+        """Stop a process at the end."""
         self._stack.callback(process.stop)
         return process
 
     def progress(self, name: str) -> Progress:
-        """Make a file for somebody's progress."""
+        """Create a progress file."""
         return Progress(self.directory / name, create=True)
 
     def journal(self, name: str, *arguments: object, **environment: str) -> Process:
@@ -262,7 +262,7 @@ class Stage:
 
 
 class Publisher:
-    """A client as a bare socket: it publishes, notes when messages come back, and has what others miss."""
+    """Raw client that publishes, records when messages return, and serves repairs."""
 
     def __init__(self, stage: Stage, size: int, *, subscribe: bool) -> None:
         self.address = ("127.0.0.1", stage.port)
@@ -287,7 +287,7 @@ class Publisher:
             self.bursts.send(burst, self.address)
 
     def drain(self, timeout: float) -> None:
-        """Receive whatever comes within ``timeout`` seconds, and stay known."""
+        """Receive for at most ``timeout`` seconds, and send keepalives."""
         if time.monotonic() >= self.keepalive_at:
             self.socket.sendto(encode(Keepalive(flags=self.flags)), self.address)
             self.keepalive_at = time.monotonic() + 0.5
@@ -308,7 +308,7 @@ class Publisher:
             self.acknowledged = True
 
     def connect(self, progress: Progress, process: Process) -> int:
-        """Publish until the receiver has got something; return the number that comes next."""
+        """Publish until the receiver has received something; return the next number."""
         deadline = time.monotonic() + PATIENCE
         while not (self.acknowledged and progress.told()[0]):
             if time.monotonic() > deadline:
@@ -321,7 +321,7 @@ class Publisher:
         return self.settle(progress)
 
     def settle(self, progress: Progress) -> int:
-        """Wait until nothing is under way; return the number that comes next."""
+        """Wait until nothing is in flight; return the next number."""
         before = -1
         while before != (before := progress.told()[0]):
             until = time.monotonic() + 0.3
@@ -336,7 +336,7 @@ class Publisher:
 
 @contextmanager
 def publishing(stage: Stage, size: int, *, subscribe: bool) -> Iterator[Publisher]:
-    """Have a publisher for a while."""
+    """Run a publisher."""
     publisher = Publisher(stage, size, subscribe=subscribe)
     try:
         yield publisher
@@ -344,11 +344,8 @@ def publishing(stage: Stage, size: int, *, subscribe: bool) -> Iterator[Publishe
         publisher.close()
 
 
-# What rate a receiver holds
-
-
 def keep_up(start: Callable[[Stage], Process], options: argparse.Namespace) -> list[float]:
-    """Return messages/s, CPU seconds of the receiver and of the backbone for a million, losses, repaired numbers."""
+    """Return messages/s, CPU seconds of receiver and backbone per million, losses and repaired numbers."""
     with Stage(options) as stage, publishing(stage, options.size, subscribe=False) as publisher:
         progress = stage.progress("one.progress")
         receiver = start(stage)
@@ -361,7 +358,7 @@ def keep_up(start: Callable[[Stage], Process], options: argparse.Namespace) -> l
             if following != before:
                 before, moved_at = following, now
             elif now - moved_at > 0.5:
-                sent, moved_at = following, now  # A PUSH was lost; it will not come any more.
+                sent, moved_at = following, now  # A PUSH was lost and will not arrive.
             if sent - following <= options.window // 2:
                 count = options.window - (sent - following)
                 publisher.send(count)
@@ -378,7 +375,7 @@ def keep_up(start: Callable[[Stage], Process], options: argparse.Namespace) -> l
 
 
 def held_all(directory: Path, first: int, last: int) -> None:
-    """Make sure that a journal, if it is one, has everything that it handed over."""
+    """Check that a journal has everything that it delivered."""
     if (directory / directory_name(STREAM)).is_dir():
         reader = open_reader(directory / directory_name(STREAM))
         found = sum(len(block) for block in reader.read(EPOCH, first, last))
@@ -389,7 +386,7 @@ def held_all(directory: Path, first: int, last: int) -> None:
 
 
 def keep(options: argparse.Namespace) -> None:
-    """Measure and print what rate receivers hold."""
+    """Measure and print the sustained rates of receivers."""
     live = "--from", "live"
     receivers: dict[str, Callable[[Stage], Process]] = {
         "journal, --fsync batch": lambda stage: stage.journal("one", *live, "--fsync", "batch"),
@@ -404,11 +401,8 @@ def keep(options: argparse.Namespace) -> None:
     table(f"Kept up with for {options.seconds:g} s, window {options.window}", heads, figures, ratios=2)
 
 
-# Catching up
-
-
 def catch_up(options: argparse.Namespace) -> None:
-    """Measure and print how long it takes to get what a journal holds."""
+    """Measure and print the time to receive the contents of a journal."""
     by_datagrams: dict[str, Callable[[Stage], Process]] = {
         "another journal": lambda stage: stage.journal("late", "--from", "1"),
         "another journal, --fsync 1": lambda stage: stage.journal("late", "--from", "1", "--fsync", "1"),
@@ -441,12 +435,12 @@ def catch_up(options: argparse.Namespace) -> None:
 
 
 def add(figures: Figures, name: str, count: int, seconds: float, used: list[float]) -> None:
-    """Note a result."""
+    """Record a result."""
     figures.setdefault(name, []).append([count / seconds, *(1e6 * each / count for each in used)])
 
 
 def fill(path: Path, options: argparse.Namespace) -> None:
-    """Write what the first journal holds, as it would be after a while: in order but for the end."""
+    """Write the contents of the first journal as after a while: compacted except for the end."""
     journal = open_journal(path, STREAM)
     payload, now = os.urandom(options.size), int(time.time() * 1e6)
     for first in range(1, options.messages + 1, 1_000):
@@ -458,7 +452,7 @@ def fill(path: Path, options: argparse.Namespace) -> None:
 
 
 def wait_for(port: int, process: Process) -> None:
-    """Wait until somebody listens on a TCP port, and a second more: a backbone has to have heard of him."""
+    """Wait until a TCP port is listening, and one more second, within which the backbone learns of its client."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         process.check()
@@ -473,7 +467,7 @@ def wait_for(port: int, process: Process) -> None:
 
 
 def follow(progress: Progress, last: int, process: Process) -> tuple[float, float]:
-    """Return the seconds, and the CPU seconds, from the first message that somebody is handed to the last one."""
+    """Return seconds and CPU seconds from the first delivered message to the last one."""
     began = ended = before = cpu = 0.0
     deadline = time.monotonic() + PATIENCE
     with ProgressBar(total=last, unit=" messages", leave=False, desc="caught up") as bar:
@@ -497,7 +491,7 @@ def follow(progress: Progress, last: int, process: Process) -> tuple[float, floa
 
 
 def by_tcp(port: int, last: int, how: str) -> float:
-    """Return the seconds that it takes to read everything from a server."""
+    """Return the seconds to read everything from a server."""
     started, count = time.monotonic(), 0
     with connect("127.0.0.1", port) as remote:
         for block in remote.reader(STREAM).read(EPOCH, 1, last):
@@ -507,11 +501,8 @@ def by_tcp(port: int, last: int, how: str) -> float:
     return time.monotonic() - started
 
 
-# How long until it is durable
-
-
 def latencies(fsync: str, rate: int, options: argparse.Namespace) -> list[float]:
-    """Return the median and the 99th percentile in milliseconds, the rate that there was, and messages a commit."""
+    """Return the median and the 99th percentile in milliseconds, the actual rate, and messages per commit."""
     with Stage(options) as stage, publishing(stage, options.size, subscribe=True) as publisher:
         progress = stage.progress("one.progress")
         journal = stage.journal("one", "--from", "live", "--fsync", fsync, BENCH_MARKS="1")
@@ -519,7 +510,7 @@ def latencies(fsync: str, rate: int, options: argparse.Namespace) -> list[float]
         publisher.came.clear()
         commits = len(progress.marks())
         started = due_at = time.monotonic()
-        rng = Random(1)  # Sent as regularly as a timer syncs, they would all wait equally long.
+        rng = Random(1)  # If sent as regularly as a timer syncs, all messages would wait equally long.
         while (now := time.monotonic()) < started + options.latency_seconds:
             while due_at <= now:
                 publisher.send(1)
@@ -544,7 +535,7 @@ def latencies(fsync: str, rate: int, options: argparse.Namespace) -> list[float]
 
 
 def latency(options: argparse.Namespace) -> None:
-    """Measure and print how long it takes until a message is durable."""
+    """Measure and print the time until a message is durable."""
     cases = {f"{fsync}, {rate:,} a second": (fsync, rate) for fsync in FSYNCS for rate in options.rates}
     figures: Figures = {name: [] for name in cases}
     for name in in_turn(cases, options.rounds, "latency"):
@@ -554,7 +545,7 @@ def latency(options: argparse.Namespace) -> None:
 
 
 def in_turn(cases: dict[str, Any], rounds: int, what: str) -> Iterator[str]:
-    """Go through the cases ``rounds`` times, each time beginning with another, and show progress."""
+    """Iterate ``rounds`` times over the cases, each time in a rotated order, with progress."""
     names = list(cases)
     turns = [names[(turn + index) % len(names)] for turn in range(rounds) for index in range(len(names))]
     yield from ProgressBar(turns, unit=" measurements", desc=what)
@@ -576,7 +567,7 @@ def table(title: str, heads: list[str], figures: Figures, *, ratios: int) -> Non
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Run the requested measurements."""
     if sys.argv[1:2] == ["--child"]:
         run_plain_file(*sys.argv[2:])
         return

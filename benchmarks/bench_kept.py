@@ -1,10 +1,11 @@
-"""Acknowledged messages: publish(kept=1) and publish(kept=2) beside JetStream, one at a time and many in flight.
+"""Acknowledged messages: publish(kept=1) and publish(kept=2) compared with JetStream, one at a time and many in flight.
 
 fyrehose: a backbone and two durable journals, whose --fsync is `batch` (each group of messages is synced before the
-journal says that it holds them) or a number of seconds. kept=0 is a message that has a number, and is on no disk.
+journal confirms them) or a number of seconds. With kept=0 a message is acknowledged once it has a number, without a
+disk write.
 
-JetStream: one server, a stream with one replica in a file. By default it acknowledges what it has written to the page
-cache, and syncs every two minutes; with `sync_interval: always` it syncs before it acknowledges (nats-server 2.10).
+JetStream: one server, a stream with one replica in a file. By default it acknowledges after a write to the page cache,
+and syncs every two minutes; with `sync_interval: always` it syncs before it acknowledges (nats-server 2.10).
 
 disk: append and fdatasync of one message in a loop, in the same directory: no system that syncs is faster.
 
@@ -43,7 +44,7 @@ SYNCED, NOT_SYNCED = "synced", "not synced"
 
 
 class Figures(NamedTuple):
-    """One round with one system. Times are in seconds."""
+    """Result of one round with one system. Times are in seconds."""
 
     median: float
     p99: float
@@ -54,14 +55,14 @@ class Figures(NamedTuple):
 
 
 class System(NamedTuple):
-    """What is measured."""
+    """A system to measure."""
 
     name: str
     kind: str
     port: int
     kept: int
     answers: str
-    """Where a message is when it is acknowledged."""
+    """State of a message when it is acknowledged."""
 
 
 async def measure(publish: Publish, options: argparse.Namespace) -> Figures:
@@ -131,7 +132,7 @@ async def measure_nats(system: System, options: argparse.Namespace) -> Figures:
 
 
 def measure_disk(options: argparse.Namespace) -> Figures:
-    """Measure the disk, with nothing around it."""
+    """Measure the disk alone."""
     times: list[float] = []
     with tempfile.TemporaryFile(dir=options.directory) as file:
         begun = time.perf_counter()
@@ -173,7 +174,7 @@ def run(system: System, options: argparse.Namespace) -> Figures:
 
 @contextmanager
 def running(broker: Broker) -> Iterator[Broker]:
-    """End a program with the run."""
+    """Stop a program at the end of the run."""
     try:
         yield broker
     finally:
@@ -201,7 +202,7 @@ def start_jetstream(directory: Path, sync: str | None) -> Broker:
     """Start nats-server with JetStream.
 
     :param sync: its sync_interval.
-    :raises Missing: if it or its client is not installed, or it does not know the setting.
+    :raises Missing: if it or its client is not installed, or it does not support the setting.
     """
     if find_spec("nats") is None:
         raise Missing("needs nats-py, which is in the extra 'bench'")
@@ -218,7 +219,7 @@ def start_jetstream(directory: Path, sync: str | None) -> Broker:
 
 
 def start(stack: ExitStack, directory: Path, options: argparse.Namespace) -> tuple[list[System], dict[str, str]]:
-    """Start all servers; return what to measure, and what is missing."""
+    """Start all servers; return the systems to measure, and missing programs."""
     systems, missing = [System(DISK, DISK, 0, 0, SYNCED)], dict[str, str]()
     for fsync in options.fsync:
         where = directory / f"fsync-{fsync}"
@@ -242,7 +243,7 @@ def start(stack: ExitStack, directory: Path, options: argparse.Namespace) -> tup
 
 
 def report(results: dict[System, list[Figures]], missing: dict[str, str], options: argparse.Namespace) -> None:
-    """Print medians, and ratios to JetStream as it comes."""
+    """Print medians, and ratios to JetStream with default settings."""
     shown = {
         system: Figures(*(median(column) for column in zip(*rounds, strict=True))) for system, rounds in results.items()
     }

@@ -1,21 +1,21 @@
-"""Clusters that keep one order: ours beside etcd and PySyncObj, in one run, in under eight minutes.
+"""Totally ordered clusters: parcels compared with etcd and PySyncObj, in one run, in under eight minutes.
 
-All nodes are processes on loopback, with 2, 3 and 5 of them, and events of 128 bytes. Where there are clients, they go
-to the leader. Nobody is bound to a core: a cluster and its clients share what there is.
+All nodes are processes on loopback, with 2, 3 and 5 of them, and events of 128 bytes. Clients connect to the leader.
+No process is bound to a core: a cluster and its clients share the machine.
 
-ours: over our own TCP client (one process, however many clients), and over HTTP with h2load.
+ours: over the library's TCP client (one process, however many clients), and over HTTP with h2load.
 
 etcd: puts over gRPC with h2load, with and without fsync; with 64 clients the better of one and of 64 connections.
 
-PySyncObj: a replicated list. It has no client protocol, so its leader loads itself, which spares it a hop.
+PySyncObj: a replicated list. It has no client protocol, so its leader generates its own load, which saves a hop.
 
-bare: a TCP echo and an HTTP server of Twisted that do nothing, as the floor.
+bare: a TCP echo and an HTTP server of Twisted that do nothing, as the lower bound.
 
 fail-over: 3 nodes, each time a new cluster; from the end of the leader until another node answers.
 
-Everything is checked: numbers have no holes, all nodes hold what was published, etcd changed as often as it was asked.
-Medians over rounds that alternate between the systems, and medians of the ratios of each round. Rates differ between
-machines; compare the ratios of one run.
+All results are checked: numbers have no gaps, all nodes hold the published events, and etcd changed as often as
+requested. Medians over rounds that alternate between the systems, and medians of the ratios of each round. Rates
+differ between machines; compare the ratios of one run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-# OpenBLAS starts threads for numpy, which nobody here needs and which do not go well with forks.
+# OpenBLAS starts threads for numpy, which are unused here and conflict with forks.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 from parcels import etcd, failover, h2load, wanted
@@ -57,11 +57,11 @@ OURS, ETCD, ETCD_FSYNC, SYNCOBJ, FAILOVER = "ours", "etcd", "etcd with fsync", "
 PARTS = (OURS, ETCD, ETCD_FSYNC, SYNCOBJ, FAILOVER)
 SIZES = (2, 3, 5)
 TOO_BUSY = 0.1
-"""Cores that other processes may use before the figures are worth little."""
+"""Cores used by other processes above which the figures are unreliable."""
 
 
 class Job(NamedTuple):
-    """Something that is measured in one go."""
+    """A single measurement."""
 
     part: str
     case: str
@@ -69,7 +69,7 @@ class Job(NamedTuple):
 
 
 class Measuring:
-    """Measures one cluster after another, and keeps what came of it."""
+    """Runs measurements one after another and keeps their results."""
 
     def __init__(self, options: argparse.Namespace, directory: Path) -> None:
         self.options = options
@@ -108,7 +108,7 @@ class Measuring:
         return directory
 
     def perform(self, job: Job) -> None:
-        """Do a job, and note it if it went wrong or something is not installed."""
+        """Run a job; record a failure or a missing program."""
         if job.part in self.results.missing:
             return
         began = time.monotonic()
@@ -120,8 +120,6 @@ class Measuring:
             self.results.failures[f"{job.part} {job.case}, job {self._clusters}"] = str(failure)
         took = self.results.took
         took[job.part] = took.get(job.part, 0.0) + time.monotonic() - began
-
-    # Ours, and what is measured beside it
 
     def _ours(self, turn: int, size: int, directory: Path) -> None:
         options = self.options
@@ -178,8 +176,6 @@ class Measuring:
         finally:
             bare.stop()
 
-    # The others
-
     def _etcd(self, turn: int, size: int, directory: Path, *, fsync: bool) -> None:
         program("h2load", h2load.PACKAGE)
         one = wanted.ETCD_ONE_FSYNC if fsync else wanted.ETCD_ONE
@@ -192,7 +188,7 @@ class Measuring:
         seconds, warm_up = self.options.seconds, self.options.warm_up
         with SyncObjCluster(size, directory) as cluster:
             self.results.add(turn, size, wanted.SYNCOBJ_ONE, cluster.load(1, seconds, warm_up))
-            # With that many in flight one takes long.
+            # With so many in flight one takes long.
             self.results.add(turn, size, wanted.SYNCOBJ_MANY, cluster.load(4_096, 2 * seconds, 2 * warm_up))
         with SyncObjCluster(size, directory, batches=False) as cluster:
             self.results.add(turn, size, wanted.SYNCOBJ_ONE_AT_ONCE, cluster.load(1, seconds, warm_up))
@@ -232,7 +228,7 @@ def facts() -> dict[str, str]:
 
 
 def measure(options: argparse.Namespace, directory: Path) -> Results:
-    """Do all jobs."""
+    """Run all jobs."""
     measuring = Measuring(options, directory)
     before, since = idle(1.0), Busy.now()
     jobs = list(measuring.jobs())
@@ -249,7 +245,7 @@ def measure(options: argparse.Namespace, directory: Path) -> Results:
 
 
 def report(results: Results, options: argparse.Namespace, machine: dict[str, str]) -> None:
-    """Print everything."""
+    """Print all results."""
     print()
     for name, fact in machine.items():
         print(f"{name}: {fact}")
@@ -269,7 +265,7 @@ def report(results: Results, options: argparse.Namespace, machine: dict[str, str
 
 
 def parse() -> argparse.Namespace:
-    """Return what was asked for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--quick", action="store_true", help="one short round and few kills, in 90 s, to see that it works"
@@ -295,9 +291,9 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure, print, and write what was measured and the plot."""
+    """Measure, print, and write the results and the plot."""
     options, machine = parse(), facts()
-    # What is told to end is to end its nodes as well.
+    # SIGTERM must end the nodes as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         results = measure(options, Path(directory))

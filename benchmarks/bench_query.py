@@ -1,20 +1,20 @@
-"""The query service beside what else could be asked: how fast history is read, and how fast what comes live is told.
+"""Query service compared with alternatives: rates of history reads and of live streams.
 
-history: records/s of a journal over HTTP, page by page as NDJSON and with a filter that lets one in a hundred through;
-of `fyrehose journal cat`; of Redis, XRANGE page by page; and of `python -m http.server` with the same lines in a file,
-which reads no journal, and is the limit of what one process of Python sends.
+history: records/s of a journal over HTTP, page by page as NDJSON and with a filter that matches one in a hundred; of
+`fyrehose journal cat`; of Redis, XRANGE page by page; and of `python -m http.server` with the same lines in a file,
+which reads no journal, and is the upper bound of one Python process.
 
-live: messages/s that 1, 10 and 100 clients are told together, each all of them, while this process appends to the
-journal as fast as the slowest client takes it; and how long after `fyrehose pub` was given a message its line is on the
-streams, through a backbone and its journal on disk, at a fixed rate. Redis has pub/sub, which keeps nothing.
+live: messages/s that 1, 10 and 100 clients receive together, each all of them, while this process appends to the
+journal as fast as the slowest client reads; and the time from writing a message to `fyrehose pub` until it is on the
+streams, through a backbone and its journal on disk, at a fixed rate. Redis has pub/sub, which stores nothing.
 
 beside: ms that `last=10` takes alone, beside eight filters of another address, and beside eight of the same address, on
-a journal of large blocks and on one with a block for each record. The filters let nothing through, and begin again.
+a journal of large blocks and on one with a block for each record. The filters match nothing, and start over.
 
-stalled: messages/s that 99 of 100 clients are told while the other reads nothing, by those where it does.
+stalled: messages/s that 99 of 100 clients receive while the other reads nothing, relative to those where it does.
 
-The server has one core and all else another. Clients take what comes and count. Medians over rounds that alternate;
-rates differ between machines, so compare the ratios of one run. What is not installed is left out.
+The server has one core and all other processes another. Clients only receive and count. Medians over rounds that
+alternate; rates differ between machines, so compare the ratios of one run. Programs that are not installed are omitted.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ PAGE, GROUP, WINDOW = 1_000, 500, 2_000
 PATIENCE = 30.0
 FILTERS, ASKED = 8, 5
 SMALL = 4_096
-"""Bytes that the kernel keeps for a client that reads nothing."""
+"""Kernel buffer in bytes of a client that reads nothing."""
 
 Figures = dict[str, dict[str, list[float]]]
 
 
 class Live(NamedTuple):
-    """How clients are told what comes.
+    """Live stream of a system.
 
-    :ivar request: what each sends first.
-    :ivar sign: what is there once for each message.
+    :ivar request: first data sent by each client.
+    :ivar sign: text contained once in each message.
     :ivar feed: publishes a group.
     """
 
@@ -81,7 +81,7 @@ def payload(number: int, size: int) -> bytes:
 
 
 def fill(journal: Journal, first: int, count: int, size: int) -> None:
-    """Append records, and make them durable."""
+    """Append records and sync them."""
     now = time.time_ns() // 1_000
     messages = [(n, wrap(PUBLISHER, n, payload(n, size))) for n in range(first, first + count)]
     journal.append([Record(STREAM, 0, n, now, data) for n, data in messages])
@@ -90,7 +90,7 @@ def fill(journal: Journal, first: int, count: int, size: int) -> None:
 
 @contextmanager
 def query(directory: Path, scratch: Path, *options: str) -> Iterator[Broker]:
-    """Run the service; its one client is all clients."""
+    """Run the service without limits per client."""
     limits = scratch / "limits.toml"
     limits.write_text("requests-per-client = 1e9\nburst-per-client = 1e9\nstreams-per-client = 256\n")
     port = free_port(socket.SOCK_STREAM)
@@ -122,7 +122,7 @@ def redis(scratch: Path) -> Iterator[Broker]:
 
 
 def pages(port: int, path: str) -> int:
-    """Return how many lines there are, page by page."""
+    """Return the number of lines, read page by page."""
     found = 0
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection:
         while path:
@@ -137,7 +137,7 @@ def pages(port: int, path: str) -> int:
 
 
 def entries(port: int) -> int:
-    """Return how many entries a stream of Redis has, page by page."""
+    """Return the number of entries of a Redis stream, read page by page."""
     import redis as client
 
     connection: Any = client.Redis(port=port)
@@ -150,7 +150,7 @@ def entries(port: int) -> int:
 
 
 def add_entries(port: int, count: int, size: int) -> None:
-    """Fill a stream of Redis."""
+    """Fill a Redis stream."""
     import redis as client
 
     connection: Any = client.Redis(port=port)
@@ -173,13 +173,13 @@ def timed(count: int, work: Callable[[], int], expected: int) -> float:
 
 
 def cat(directory: Path) -> int:
-    """Read with the command, whose start counts."""
+    """Read with the command, including its start."""
     command = [str(BIN / "fyrehose"), "journal", "cat", "--format=json", str(directory)]
     return subprocess.run(command, capture_output=True, check=True).stdout.count(b"\n")
 
 
 def measure_history(options: argparse.Namespace, scratch: Path, missing: set[str]) -> Figures:
-    """Return records/s of all, in all rounds."""
+    """Return records/s of all alternatives, in all rounds."""
     kept, count, size = scratch / "kept", options.records, options.size
     with closing(open_journal(kept, STREAM)) as journal:
         for first in range(1, count + 1, 10_000):
@@ -214,7 +214,7 @@ def measure_history(options: argparse.Namespace, scratch: Path, missing: set[str
 
 
 def connect(live: Live, window: int = 0) -> socket.socket:
-    """Return a client that has said what it wants."""
+    """Return a client that has sent its request."""
     opened = socket.socket()
     if window:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
@@ -224,7 +224,7 @@ def connect(live: Live, window: int = 0) -> socket.socket:
 
 
 def deliver(live: Live, readers: int, count: int, stalled: int = 0) -> float:
-    """Return messages/s that all readers together are told."""
+    """Return the messages/s received by all readers together."""
     with ExitStack() as stack:
         for _ in range(stalled):
             stack.enter_context(connect(live, SMALL))
@@ -233,7 +233,7 @@ def deliver(live: Live, readers: int, count: int, stalled: int = 0) -> float:
         for number in range(readers):
             client = stack.enter_context(connect(live))
             client.settimeout(PATIENCE)
-            tails[number] = client.recv(65_536)  # The head, or that it has subscribed.
+            tails[number] = client.recv(65_536)  # Skip the response head, or the confirmation of the subscription.
             selector.register(client, selectors.EVENT_READ, number)
         keep = len(live.sign) - 1
         tails = [tail[-keep:] for tail in tails]
@@ -284,7 +284,7 @@ def _command(*words: bytes) -> bytes:
 
 
 def measure_live(options: argparse.Namespace, scratch: Path, missing: set[str]) -> Figures:
-    """Return messages/s, and median and 99th percentile of how long each takes, in ms."""
+    """Return messages/s, and median and 99th percentile of the delay in ms."""
     found: Figures = {}
     for readers in options.readers:
         count = max(4 * WINDOW, min(options.messages, 20 * options.messages // readers)) // GROUP * GROUP
@@ -306,7 +306,7 @@ def measure_live(options: argparse.Namespace, scratch: Path, missing: set[str]) 
 
 
 def delays(options: argparse.Namespace, scratch: Path, readers: int, missing: set[str]) -> dict[str, list[float]]:
-    """Return how long messages took to each client, in seconds."""
+    """Return the delay of messages at each client, in seconds."""
     found = {}
     with tempfile.TemporaryDirectory(dir=scratch) as text:
         directory = Path(text)
@@ -360,7 +360,7 @@ SENT_AT = re.compile(rb'"sent": (\d+)[,}]')
 
 
 def paced(live: Live, say: Callable[[bytes], object], readers: int, options: argparse.Namespace) -> list[float]:
-    """Send at a fixed rate, and return how long each took to each client."""
+    """Send at a fixed rate, and return the delay at each client."""
     count = int(options.rate * options.seconds)
     times: list[float] = []
     with ExitStack() as stack:
@@ -407,7 +407,7 @@ def newest(host: str, port: int) -> float:
 
 @contextmanager
 def filters(host: str, port: int) -> Iterator[None]:
-    """Have an address read the whole journal through filters, again and again."""
+    """Let an address read the whole journal through filters, again and again."""
     over, begun = threading.Event(), threading.Barrier(FILTERS + 1)
 
     def read() -> None:
@@ -454,7 +454,7 @@ def measure_beside(options: argparse.Namespace, scratch: Path, missing: set[str]
 
 
 def measure_stalled(options: argparse.Namespace, scratch: Path, missing: set[str]) -> Figures:
-    """Return messages/s to 99 with and without one more that reads nothing."""
+    """Return messages/s to 99 clients with and without one more that reads nothing."""
     found: dict[str, list[float]] = {"all read": [], "one reads nothing": []}
     count = max(4 * WINDOW, options.messages // 5) // GROUP * GROUP
     for _ in ProgressBar(range(options.rounds), desc="stalled", leave=False):
@@ -465,7 +465,7 @@ def measure_stalled(options: argparse.Namespace, scratch: Path, missing: set[str
 
 
 def report(figures: Figures) -> None:
-    """Print medians, and by how much the first of a kind is faster or slower than each of the others."""
+    """Print medians, and the ratio of the first of a kind to each of the others."""
     for what, systems in figures.items():
         print(f"\n{what}")
         basis = next(iter(systems.values()))

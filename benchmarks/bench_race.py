@@ -1,15 +1,15 @@
-"""The race: fyrehose beside NATS, Redis, ZeroMQ and a C relay, in one run, in under five minutes.
+"""Fyrehose compared with NATS, Redis, ZeroMQ and a C relay, in one run, in under five minutes.
 
-broker: deliveries for each CPU-second of the broker. NATS, Redis, ZeroMQ and the C relay are loaded in bulk, which
-costs the clients next to nothing; fyrehose is loaded by its own library.
+broker: deliveries per CPU-second of the broker. NATS, Redis, ZeroMQ and the C relay get a bulk load, which costs the
+clients next to nothing; fyrehose gets the load of its own library.
 
-subscriber: messages/s that one Python subscriber process gets through its client library.
+subscriber: messages/s that one Python subscriber process receives through its client library.
 
-latency: from publishing to having the message back, in Python clients at a fixed rate.
+latency: round trip of a message in Python clients at a fixed rate.
 
 repair: throughput of the library while each subscriber loses one message in a hundred on the way in.
 
-crowd: CPU time of the broker for each delivery at a fixed rate of messages, to few subscribers and to many.
+crowd: CPU time of the broker per delivery at a fixed rate of messages, to few subscribers and to many.
 
 The broker has one core and all clients another. Medians over rounds that alternate between the systems. Rates differ
 between machines; compare the ratios of one run.
@@ -30,7 +30,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-# OpenBLAS starts threads for numpy, which nobody here needs and which do not go well with forks.
+# OpenBLAS starts threads for numpy, which are unused here and conflict with forks.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 from race import bulk, crowd, latency, library, nats_clients, subscriber
@@ -49,15 +49,15 @@ PEERS = (NATS, REDIS, ZEROMQ)
 SYSTEMS = (OURS, *PEERS, C_RELAY, NATS_PY, BARE, PLAIN)
 BROKER_OF = {NATS_PY: NATS, BARE: OURS}
 WINDOWS = {NATS: 4 * 2**20, REDIS: 4 * 2**20, ZEROMQ: 2**20, C_RELAY: 2**18, BARE: 2**18, PLAIN: 2**14}
-"""Bytes outstanding for each subscriber, as was best for each."""
+"""Bytes in flight per subscriber, as was best for each system."""
 SUBSCRIBER_WINDOWS = {OURS: 8_192, NATS: 8_192, REDIS: 8_192, ZEROMQ: 4_096}
-"""Messages that a publisher may be ahead of the subscriber, as was best for each."""
+"""Messages that a publisher may be ahead of the subscriber, as was best for each system."""
 SIDE_SIZE = 128
-"""Bytes of payload wherever only one size is measured."""
+"""Bytes of payload of measurements with a single size."""
 REPAIR_FAN_OUT, LOSS = 4, 0.01
 LATENCY_RATE = 1_000.0
 PACKAGES = {NATS: ("nats", "nats-py"), REDIS: ("redis", "redis[hiredis]"), ZEROMQ: ("zmq", "pyzmq")}
-"""What Python clients of the peers are imported from, and installed as."""
+"""Modules and distributions of the Python clients of the other systems."""
 CHILD_PATIENCE = 90.0
 TARGETS = {"broker": 1.5, "subscriber": 5.0, "latency": 1.0, "repair": 0.7, "crowd": 1.0}
 
@@ -74,11 +74,11 @@ class Job(NamedTuple):
 
 
 class ChildFailed(Exception):
-    """A measurement ended with an error, which is the message."""
+    """A measurement failed, with the error as message."""
 
 
 def in_child(work: Callable[..., Figures], *arguments: object) -> tuple[Any, Any]:
-    """Start a process that does ``work``; return it and where its figures will come from."""
+    """Start a process that does ``work``; return it and the connection for its figures."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
 
@@ -114,21 +114,18 @@ def outcome(process: Any, pipe: Any) -> Figures:
 
 
 def target_of(system: str, broker: Broker) -> Target:
-    """Return where ``system`` is."""
+    """Return the address of ``system``."""
     return Target(system, broker.ports, broker.process.pid)
 
 
-# The parts: each yields its jobs in the order in which they are done
-
-
 def in_turn(rounds: int, jobs: Sequence[Job]) -> Iterator[Job]:
-    """Repeat jobs, so that systems alternate."""
+    """Repeat jobs so that systems alternate."""
     for _ in range(rounds):
         yield from jobs
 
 
 def broker_jobs(options: argparse.Namespace) -> Iterator[Job]:
-    """Deliveries for each CPU-second of the broker."""
+    """Yield jobs that measure deliveries per CPU-second of the broker."""
 
     def job(system: str, fan_out: int, size: int) -> Job:
         cell = Cell(fan_out, size, options.seconds, options.warm_up, WINDOWS.get(system, 0))
@@ -140,7 +137,7 @@ def broker_jobs(options: argparse.Namespace) -> Iterator[Job]:
 
     for fan_out in options.fan_out:
         for size in options.size:
-            # One size shows what a load of another kind makes of it.
+            # One size shows the effect of the other kind of load.
             extra = {NATS_PY: size == SIDE_SIZE, BARE: size == SIDE_SIZE, PLAIN: (fan_out, size) == (4, SIDE_SIZE)}
             systems = [
                 each
@@ -151,7 +148,7 @@ def broker_jobs(options: argparse.Namespace) -> Iterator[Job]:
 
 
 def subscriber_jobs(options: argparse.Namespace) -> Iterator[Job]:
-    """Messages that a Python subscriber is handed."""
+    """Yield jobs that measure the rate of a Python subscriber."""
 
     def job(system: str) -> Job:
         def work(broker: Broker) -> Figures:
@@ -176,7 +173,7 @@ def subscriber_jobs(options: argparse.Namespace) -> Iterator[Job]:
 
 
 def latency_jobs(options: argparse.Namespace) -> Iterator[Job]:
-    """Times from publishing to having it back."""
+    """Yield jobs that measure round trips."""
     pace = Pace(LATENCY_RATE, options.latency_seconds, 0.3, SIDE_SIZE)
 
     def job(system: str) -> Job:
@@ -189,7 +186,7 @@ def latency_jobs(options: argparse.Namespace) -> Iterator[Job]:
 
 
 def repair_jobs(options: argparse.Namespace) -> Iterator[Job]:
-    """Throughput with and without loss."""
+    """Yield jobs that measure throughput with and without loss."""
     cell = Cell(REPAIR_FAN_OUT, SIDE_SIZE, max(options.seconds, 1.0), options.warm_up, 0)
 
     def job(loss: float) -> Job:
@@ -202,7 +199,7 @@ def repair_jobs(options: argparse.Namespace) -> Iterator[Job]:
 
 
 def crowd_jobs(options: argparse.Namespace) -> Iterator[Job]:
-    """What a delivery costs when many subscribe."""
+    """Yield jobs that measure the cost of a delivery with many subscribers."""
 
     def job(system: str, subscribers: int) -> Job:
         load = Crowd(subscribers, options.crowd_rate, SIDE_SIZE, max(options.seconds, 1.0), 0.3)
@@ -226,15 +223,15 @@ JOBS: dict[str, Callable[[argparse.Namespace], Iterator[Job]]] = {
 
 
 def wanted(options: argparse.Namespace, systems: Sequence[str]) -> list[str]:
-    """Return those systems that were asked for."""
+    """Return the requested systems."""
     return [each for each in systems if not options.system or each in options.system]
 
 
 class Results:
-    """What was measured: figures of every round, by part, case and system.
+    """Figures of every round, by part, case and system.
 
-    :ivar missing: what is not installed, and what to do about it.
-    :ivar failures: measurements that ended with an error, and the error.
+    :ivar missing: programs that are not installed, with advice.
+    :ivar failures: measurements that failed, with the error.
     """
 
     def __init__(self) -> None:
@@ -243,17 +240,17 @@ class Results:
         self.failures: dict[str, str] = {}
 
     def add(self, job: Job, figures: Figures) -> None:
-        """Keep the figures of a round."""
+        """Add the figures of a round."""
         self.rounds.setdefault(job.part, {}).setdefault(job.case, {}).setdefault(job.system, []).append(figures)
 
     def median(self, part: str, case: str, system: str, figure: str) -> float | None:
-        """Return the median of a figure, if there is one."""
+        """Return the median of a figure, ``None`` without one."""
         rounds = self.rounds.get(part, {}).get(case, {}).get(system, ())
         values = [each[figure] for each in rounds if figure in each]
         return median(values) if values else None
 
     def total(self, part: str, figure: str, systems: Sequence[str] = SYSTEMS) -> float:
-        """Return the sum of a figure over everything in a part."""
+        """Return the sum of a figure over a whole part."""
         return sum(
             figures.get(figure, 0)
             for case in self.rounds.get(part, {}).values()
@@ -263,13 +260,13 @@ class Results:
         )
 
     def best_peer(self, case: str) -> tuple[str, float] | None:
-        """Return the peer with the most deliveries for a CPU-second, and how many."""
+        """Return the system with the most deliveries per CPU-second besides fyrehose, and their number."""
         found = [(self.median("broker", case, peer, "deliveries_per_cpu_second"), peer) for peer in PEERS]
         best = max(((value, peer) for value, peer in found if value is not None), default=None)
         return None if best is None else (best[1], best[0])
 
     def as_json(self, options: argparse.Namespace) -> dict[str, Any]:
-        """Return everything, for a file."""
+        """Return all results, for a JSON file."""
         return {
             "machine": describe(),
             "options": {name: value for name, value in vars(options).items() if name != "directory"},
@@ -280,7 +277,7 @@ class Results:
 
 
 def measure(options: argparse.Namespace, directory: Path) -> Results:
-    """Do all jobs."""
+    """Run all jobs."""
     results = Results()
     jobs = [job for part in options.only or PARTS for job in JOBS[part](options)]
     brokers = Brokers(directory)
@@ -297,7 +294,7 @@ def measure(options: argparse.Namespace, directory: Path) -> Results:
                 except (ChildFailed, TimeoutError) as failure:
                     results.failures[f"{job.part} {job.case}, {job.system}"] = str(failure)
                 if name == PLAIN:
-                    brokers.end(PLAIN)  # It remembers every subscriber that it ever had.
+                    brokers.end(PLAIN)  # It keeps every subscriber that it ever had.
     finally:
         brokers.stop()
     results.missing |= brokers.missing
@@ -305,7 +302,7 @@ def measure(options: argparse.Namespace, directory: Path) -> Results:
 
 
 def has_client(job: Job, results: Results) -> bool:
-    """Say whether the Python client that a job needs is installed, and note it if it is not."""
+    """Return whether the Python client of a job is installed; record a missing one."""
     name = BROKER_OF.get(job.system, job.system)
     if name not in PACKAGES or not (job.system == NATS_PY or job.part in ("subscriber", "latency")):
         return True
@@ -316,16 +313,13 @@ def has_client(job: Job, results: Results) -> bool:
     return False
 
 
-# What is printed
-
-
 def number(value: float | None, digits: int = 0) -> str:
-    """Return a figure for a table."""
+    """Format a figure for a table."""
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows below one another."""
+    """Print a table."""
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     for row in (head, *rows):
         cells = [
@@ -337,7 +331,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def verdict(ratio: float | None, target: float, *, most: bool = False) -> str:
-    """Return a ratio and whether it is what was aimed at."""
+    """Return a ratio and whether it meets its target."""
     if ratio is None:
         return "-"
     reached = ratio <= target if most else ratio >= target
@@ -345,12 +339,12 @@ def verdict(ratio: float | None, target: float, *, most: bool = False) -> str:
 
 
 def ratio_of(one: float | None, other: float | None) -> float | None:
-    """Return one divided by the other, if there are both."""
+    """Return the ratio of two figures, if both exist."""
     return one / other if one is not None and other else None
 
 
 def print_broker(results: Results) -> None:
-    """Print deliveries for each CPU-second of the broker."""
+    """Print deliveries per CPU-second of the broker."""
     cases = results.rounds.get("broker", {})
     systems = [each for each in SYSTEMS if each in results.missing or any(each in case for case in cases.values())]
     print("Thousand deliveries for each CPU-second of the broker (fan-out x bytes of payload)\n")
@@ -388,7 +382,7 @@ def scaled(value: float | None) -> float | None:
 
 
 def print_subscriber(results: Results) -> None:
-    """Print what a subscriber gets."""
+    """Print the rates of a subscriber."""
     print(f"One Python subscriber, {SIDE_SIZE} bytes, thousand messages\n")
     rows = []
     nats = results.median("subscriber", "", NATS, "messages_per_second")
@@ -423,7 +417,7 @@ def print_latency(results: Results) -> None:
 
 
 def print_repair(results: Results) -> None:
-    """Print what repairs cost."""
+    """Print the cost of repairs."""
     print(f"Repair: {REPAIR_FAN_OUT} subscribers of the library, {SIDE_SIZE} bytes\n")
     rows = []
     cases = results.rounds["repair"]
@@ -438,7 +432,7 @@ def print_repair(results: Results) -> None:
 
 
 def print_crowd(results: Results, options: argparse.Namespace) -> None:
-    """Print what a delivery costs in a crowd."""
+    """Print the cost of a delivery with many subscribers."""
     print(f"Broker's µs for each delivery at {options.crowd_rate:g} messages/s of {SIDE_SIZE} bytes\n")
     cases = results.rounds["crowd"]
     rows = []
@@ -460,7 +454,7 @@ def print_crowd(results: Results, options: argparse.Namespace) -> None:
 
 
 def report(results: Results, options: argparse.Namespace) -> None:
-    """Print everything."""
+    """Print all results."""
     print()
     for name, fact in describe().items():
         print(f"{name}: {fact}")
@@ -483,7 +477,7 @@ def report(results: Results, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Measure, print, and write what was measured and the plot."""
+    """Measure, print, and write the results and the plot."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement of throughput [%(default)g]")
@@ -515,7 +509,7 @@ def main() -> None:
 
 
 def draw_plot(results: Results, options: argparse.Namespace) -> None:
-    """Write the plot and say where it is."""
+    """Write the plot and print its path."""
     from race.plot import draw
 
     for drawn in draw(results, options):

@@ -1,8 +1,8 @@
-"""The simulator beside a bare heap and beside Twisted's own clock: events, datagrams and simulated seconds a second.
+"""Simulator compared with a bare heap and with Twisted's own clock: events, datagrams and simulated seconds a second.
 
-Every measurement runs in a process of its own, and those that are compared take turns. Rates depend on the machine; the
-ratios of one run are what to compare. Medians over rounds. Seconds are of CPU time, because other work on the machine
-counts less then; everything here runs in one thread, so on an idle machine they are real ones.
+Every measurement runs in a process of its own, and compared ones alternate. Rates depend on the machine; compare the
+ratios of one run. Medians over rounds. Seconds are of CPU time, on which other work on the machine has less influence;
+everything here runs in one thread, so on an idle machine they equal real time.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from fyrehose_twisted.sim.scheduler import Scheduler
 
 PENDING = 50_000
 STEP = 0.1
-"""Virtual seconds between two looks at how long it takes."""
+"""Virtual seconds between two reads of the elapsed time."""
 
 PUBLISHERS = 5
 INTERVAL = 0.5
-"""Virtual seconds between messages. After a second without any, subscribers ask whether they missed one."""
+"""Virtual seconds between messages. After a second without one, subscribers ask for a missed message."""
 
 MESSAGE = bytes(128)
 DELAY = JITTER = 0.002
 FIRST_MESSAGE = 1.75
 WARM_UP = 2.0
-"""Virtual seconds until everybody is connected."""
+"""Virtual seconds until all clients are connected."""
 
 BACKBONE: Address = ("10.0.0.1", 2323)
 
@@ -61,7 +61,7 @@ Figures = dict[str, float]
 
 
 class Timed(NamedTuple):
-    """How often something was done, and in how many seconds."""
+    """Number of repetitions and their duration in seconds."""
 
     times: int
     seconds: float
@@ -78,11 +78,8 @@ def timed(step: Callable[[], object], budget: float) -> Timed:
             return Timed(times, used)
 
 
-# Time alone
-
-
 def phases() -> Iterator[float]:
-    """Yield when each pending call is due first; in every step equally many are."""
+    """Yield the first due time of each pending call; the same number is due in every step."""
     order = list(range(PENDING))
     Random(1).shuffle(order)
     for place in order:
@@ -90,7 +87,7 @@ def phases() -> Iterator[float]:
 
 
 def bare_heap(budget: float) -> Figures:
-    """The least that Python can do: take the first of a heap and call it; it puts itself back."""
+    """Lower bound in Python: pop the first call of a heap, call it, and let it push itself again."""
     order, now = count(), DEFAULT_START
     heap: list[tuple[float, int, Callable[[], None]]] = []
 
@@ -111,7 +108,7 @@ def bare_heap(budget: float) -> Figures:
 
 
 def scheduler(budget: float) -> Figures:
-    """The simulator's scheduler, with calls that only schedule themselves again."""
+    """Simulator's scheduler, with calls that only reschedule themselves."""
     made = Scheduler(DEFAULT_START)
 
     def again() -> None:
@@ -123,7 +120,7 @@ def scheduler(budget: float) -> Figures:
 
 
 class Idle:
-    """A node that wants to be called every second and then does nothing."""
+    """Node that wants to be called every second and does nothing."""
 
     __slots__ = ("due_at",)
 
@@ -144,7 +141,7 @@ class Idle:
 
 
 def idle_maker(due_at: float) -> Callable[[Any], INode]:
-    """Return what makes an idle node when it is handed a ``Boot``."""
+    """Return a factory of idle nodes by ``Boot``."""
 
     def make(boot: Any) -> INode:
         node: Any = Idle(due_at)
@@ -183,7 +180,7 @@ def task_clock(budget: float) -> Figures:
         clock.callLater(1.0, again)
 
     sort = clock._sortCalls
-    # It sorts with every call that is added; to fill it in that way would take an hour.
+    # It sorts with every added call; filling it in this way would take an hour.
     clock._sortCalls = lambda: None  # type: ignore[method-assign]
     for when in phases():
         clock.callLater(when - DEFAULT_START, again)
@@ -199,11 +196,8 @@ def rate(done: Timed) -> Figures:
 
 
 def to_the_next_call(clock: Clock) -> None:
-    """Let time pass up to the next call, as in a simulation."""
+    """Advance the time to the next call, as in a simulation."""
     clock.advance(max(0.0, clock.calls[0].getTime() - clock.seconds()))
-
-
-# A backbone and its clients
 
 
 def address_of(number: int) -> Address:
@@ -212,12 +206,12 @@ def address_of(number: int) -> Address:
 
 
 def client_maker(number: int) -> Callable[[Any], INode]:
-    """Return what makes a client when it is handed a ``Boot``."""
+    """Return a factory of clients by ``Boot``."""
     return lambda boot: make_client(number, boot.now)
 
 
 def make_client(number: int, now: float) -> INode:
-    """Make a client that subscribes and journals, as they do by default."""
+    """Make a client that subscribes and journals, as by default."""
     node: INode = Client(BACKBONE, ClientConfig(), Random(number), now)
     return node
 
@@ -229,15 +223,15 @@ def make_backbone(clients: int) -> INode:
 
 
 def begins(clients: int) -> list[float]:
-    """Return how long after the start each client begins."""
+    """Return the delay after which each client starts."""
     rng = Random(2)
     return [rng.random() for _ in range(clients)]
 
 
 class Simulated:
-    """The nodes on the simulated network. One of the publishers after the other publishes.
+    """Nodes on the simulated network. The publishers publish one after the other.
 
-    :param moment: what arrives at a host in such a span is handed over together.
+    :param moment: time span of arrivals that are delivered together.
     """
 
     def __init__(self, clients: int, *, moment: float) -> None:
@@ -253,25 +247,25 @@ class Simulated:
 
     @property
     def sent(self) -> int:
-        """Datagrams so far."""
+        """Return the number of datagrams so far."""
         return self.network.counters["sent"]
 
     @property
     def events(self) -> int:
-        """Calls of the scheduler so far."""
+        """Return the number of scheduler calls so far."""
         return self.network.scheduler.calls
 
     @property
     def elapsed(self) -> float:
-        """Virtual seconds so far."""
+        """Return the virtual seconds so far."""
         return self.network.elapsed
 
     def run(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the time."""
         self.network.run(seconds)
 
     def check(self) -> None:
-        """Make sure that what was measured did its work."""
+        """Check that the simulation did its work."""
         check([host.node for host in self.hosts])
 
     def _publish(self) -> None:
@@ -281,9 +275,9 @@ class Simulated:
 
 
 class Driven:
-    """The nodes as in production, each with its NodeDriver, on a clock for tests that also carries the datagrams.
+    """Nodes as in production, each with its NodeDriver, on a test clock that also carries the datagrams.
 
-    Nothing is lost, counted by kind or observed, and all links share their random numbers: the least one would write.
+    A minimal network: no losses, no counters by kind, no observers, and one random generator for all links.
     """
 
     def __init__(self, clients: int, clock: HeapClock | Clock, *, stop_after: float | None = None) -> None:
@@ -303,11 +297,11 @@ class Driven:
 
     @property
     def elapsed(self) -> float:
-        """Virtual seconds so far."""
+        """Return the virtual seconds so far."""
         return float(self.clock.seconds()) - DEFAULT_START
 
     def run(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the time."""
         if isinstance(self.clock, HeapClock):
             self.clock.run(seconds)
             return
@@ -318,7 +312,7 @@ class Driven:
         self.clock.advance(end - self.clock.seconds())
 
     def check(self) -> None:
-        """Make sure that what was measured did its work."""
+        """Check that the nodes did their work."""
         check([driver.node for driver in self._drivers.values() if isinstance(driver.node, Client)])
 
     def _late(self) -> None:
@@ -359,31 +353,31 @@ class Driven:
 
 
 def check(clients: Sequence[Any]) -> None:
-    """Make sure that everybody is connected and was handed the same messages but for one that may be under way."""
+    """Check that all clients are connected and received the same messages, except for one that may be in flight."""
     delivered = {client.counters.delivered for client in clients}
     if not all(client.keepalive.connected for client in clients) or max(delivered) - min(delivered) > 1:
         raise SystemExit(f"it does not work: {min(delivered)} to {max(delivered)} messages were handed over")
 
 
 def resident() -> int:
-    """Return bytes of memory that the process had at most."""
+    """Return the peak resident memory of the process in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1_024
 
 
 def network_run(clients: int, budget: float, *, moment: float) -> Figures:
-    """A backbone and its clients on the simulated network."""
+    """Run a backbone and its clients on the simulated network."""
     before = resident()
     figures = world_run(Simulated(clients, moment=moment), clients, budget)
     return {**figures, "resident": (resident() - before) / clients}
 
 
 def driven_run(clients: int, budget: float) -> Figures:
-    """The same on HeapClock."""
+    """Run the same on HeapClock."""
     return world_run(Driven(clients, HeapClock(DEFAULT_START)), clients, budget)
 
 
 def task_clock_run(clients: int, budget: float, stop_after: float) -> Figures:
-    """The same on task.Clock, as far as it gets in ``stop_after`` seconds."""
+    """Run the same on task.Clock, for ``stop_after`` seconds."""
     clock = Clock()
     clock.rightNow = DEFAULT_START
     try:
@@ -393,7 +387,7 @@ def task_clock_run(clients: int, budget: float, stop_after: float) -> Figures:
 
 
 def world_run(world: Simulated | Driven, clients: int, budget: float) -> Figures:
-    """Return what passes in a second once everybody is connected."""
+    """Return the rates per second once all clients are connected."""
     world.run(WARM_UP)
     step = max(INTERVAL, 1_000 // clients)
     sent, events = world.sent, world.events
@@ -413,7 +407,7 @@ def world_run(world: Simulated | Driven, clients: int, budget: float) -> Figures
 
 
 def memory(clients: int) -> Figures:
-    """Bytes for each client, by what they are for."""
+    """Return the bytes per client, by purpose."""
     network, figures = Network(1, Link(delay=DELAY, jitter=JITTER), moment=0.001), Figures()
     backbone = network.add("backbone", BACKBONE, lambda boot: make_backbone(clients))
     backbone.start()
@@ -457,14 +451,11 @@ def memory(clients: int) -> Figures:
     return figures
 
 
-# Putting it together
-
-
 @dataclass
 class Measurement:
-    """Something to be measured in a process of its own.
+    """A measurement in a process of its own.
 
-    :ivar rounds: how often; 0 for in every round.
+    :ivar rounds: number of rounds; 0 for every round.
     """
 
     name: str
@@ -480,7 +471,7 @@ class Measurement:
         self.results.append(json.loads(done.stdout))
 
     def figure(self, what: str) -> float | None:
-        """Return the median; ``None`` if it was not always measured."""
+        """Return the median; ``None`` if a measurement failed."""
         if not all(what in result for result in self.results):
             return None
         return median(result[what] for result in self.results)
@@ -501,7 +492,7 @@ MEASURES: dict[str, Callable[..., Figures]] = {
 
 
 def main() -> None:
-    """Measure everything in turn and print medians and ratios."""
+    """Run all measurements in turn and print medians and ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one short round, and at most 1,000 clients")
     parser.add_argument("--rounds", type=int, default=3, help="[%(default)s]")
@@ -522,7 +513,7 @@ def main() -> None:
     ]
     crowds = {
         clients: [
-            # A large crowd takes so long to gather that it is measured once.
+            # Starting a large number of clients takes so long that it is measured once.
             Measurement(name, label, (clients, budget, *more), rounds=1 if clients > 1_000 else 0)
             for name, label, more in (
                 ("network", "Network, moments of 1 ms", ()),
@@ -554,7 +545,7 @@ def print_alone(measurements: Sequence[Measurement]) -> None:
 
 
 def print_crowds(crowds: dict[int, list[Measurement]]) -> None:
-    """Print what passes in a second."""
+    """Print rates per second."""
     print("\nA backbone and its clients; a KEEPALIVE and its ACK a second for each, and two messages a second to all")
     for clients, measurements in crowds.items():
         columns = f"{'datagrams/s':>12}{'ratio':>10}{'events/s':>12}{'simulated s/s':>15}{'gc frozen':>11}"
@@ -563,7 +554,7 @@ def print_crowds(crowds: dict[int, list[Measurement]]) -> None:
         for each in measurements:
             figure = each.figure("datagrams/s")
             if figure is None:
-                # Where some rounds came to the end and others did not, the figure of those would be too good.
+                # If only some rounds were completed, their figure would be too good.
                 stopped = next(result for result in each.results if "stopped at" in result)
                 seconds, reached = stopped["stopped after"], stopped["stopped at"]
                 print(f"{each.label:<40}stopped after {seconds:g} s, {reached:.3f} simulated s after the start")
@@ -577,7 +568,7 @@ def print_crowds(crowds: dict[int, list[Measurement]]) -> None:
 
 
 def print_memory(measurement: Measurement, crowd: Measurement) -> None:
-    """Print bytes for each client."""
+    """Print bytes per client."""
     of = {what: measurement.figure(what) or 0.0 for what in measurement.results[0]}
     print(f"\n{f'Bytes for each of {measurement.arguments[0]:,} connected clients':<40}")
     print(f"{'the node':<40}{of['node']:>12,.0f}")

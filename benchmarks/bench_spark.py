@@ -1,8 +1,8 @@
-"""Reading a journal in Spark beside reading the same rows from Parquet, comparing two journals, and starting up.
+"""Journal in Spark compared with Parquet: scans of the same rows, comparison of two journals, and start-up.
 
-Full scans end in Spark's noop sink, which takes every column of every row and keeps nothing. All ways are measured in
-one run, in turn; rates depend on the machine, and the ratios of one run are what to compare. Medians over rounds, after
-one that does not count. What is read comes from the page cache.
+Full scans end in Spark's noop sink, which reads every column of every row and stores nothing. All variants are measured
+in one run, in turn; rates depend on the machine; compare the ratios of one run. Medians over rounds, after a warm-up
+round. Reads come from the page cache.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 KINDS = ("scan", "small", "verify", "start")
 SMALL_RECORDS = 1_000
-"""Of each of many small streams."""
+"""Records of each of many small streams."""
 STREAM = "fyrehose://bench"
 START = 1_700_000_000_000_000
 GROUP = 4_096
 LOST_ONE_IN = 100_003
-"""In a replica, one number in so many is lost."""
+"""One in this many numbers is lost in a replica."""
 
 
 def write(root: Path, records: int, size: int, lost_from: int = 0) -> Path:
     """Write a journal; with ``lost_from``, some numbers are lost."""
     root.mkdir()
     path = make_directory(root, STREAM)
-    # Places that do not come again soon: with a few thousand payloads Parquet would keep each once, in a dictionary.
+    # Positions that do not repeat soon: Parquet would store a few thousand payloads once each, in a dictionary.
     data = Random(1).randbytes(2**24)
     lost = range(lost_from, records + 1, LOST_ONE_IN) if lost_from else range(0)
     span = len(data) - size
@@ -79,7 +79,7 @@ def write(root: Path, records: int, size: int, lost_from: int = 0) -> Path:
 
 @contextmanager
 def session(name: str) -> Iterator[SparkSession]:
-    """A local session with all cores."""
+    """Return a local session with all cores."""
     from fyrehose_twisted.spark.session import make_session
 
     spark = make_session(name, "local[*]", {"spark.driver.memory": "2g"})
@@ -143,12 +143,12 @@ def scans(options: argparse.Namespace, directory: Path) -> None:
 def timed(
     title: str, sides: dict[str, Callable[[tuple[str, ...]], DataFrame]], columns: tuple[str, ...], rounds: int
 ) -> dict[str, list[float]]:
-    """Return how long each side took, in turn, in each round but the first."""
+    """Return the durations of each side, in turn, in each round but the first."""
     seconds: dict[str, list[float]] = defaultdict(list)
     for number in ProgressBar(range(rounds + 1), unit=" rounds", desc=title, leave=False):
         for name, frame in sides.items():
             if name == "row tuples" and number > 1:
-                continue  # It is slow, and its figure does not move the others.
+                continue  # It is slow, and does not affect the other figures.
             started = time.perf_counter()
             swallow(frame(columns))
             took = time.perf_counter() - started
@@ -158,7 +158,7 @@ def timed(
 
 
 def small(options: argparse.Namespace, directory: Path) -> None:
-    """Measure reading many small streams."""
+    """Measure reads of many small streams."""
     from fyrehose_twisted.journal.arrow.schema import RECORD
     from fyrehose_twisted.spark import read_journal
 
@@ -191,7 +191,7 @@ def show(title: str, seconds: dict[str, list[float]], base: str, rows: int, size
 
 
 def comparing(options: argparse.Namespace, directory: Path) -> None:
-    """Measure what it costs to compare two journals, and how much memory it takes."""
+    """Measure the time and the memory of comparing two journals."""
     print("\ncomparing two journals (no tables written)")
     print(
         f"{'records each':>14}{'seconds':>10}{'µs a record':>13}"
@@ -207,7 +207,7 @@ def comparing(options: argparse.Namespace, directory: Path) -> None:
             ]
             for one in begun:
                 one.result()
-        # What takes minutes is done once.
+        # Long measurements run once.
         found = [json.loads(_run_child("verify", places)) for _ in range(options.rounds if millions <= 10 else 1)]
         took = median(one["seconds"] for one in found)
         peak = {what: max(one[what] for one in found) for what in ("driver", "worker", "jvm")}
@@ -226,7 +226,7 @@ def _run_child(kind: str, places: list[Path]) -> str:
 
 
 def verify_once(places: list[str]) -> dict[str, Any]:
-    """Compare journals in this process; the session, and one small comparison, are there before the clock starts."""
+    """Compare journals in this process, after a warm-up of the session."""
     from fyrehose_twisted.spark.source.journal_locations import locations_in_path
     from fyrehose_twisted.spark.verify.summary import summary_of
     from fyrehose_twisted.spark.verify.verification import Verification
@@ -241,7 +241,7 @@ def verify_once(places: list[str]) -> dict[str, Any]:
 
 @contextmanager
 def peaks() -> Iterator[Callable[[], dict[str, int]]]:
-    """Look at the resident memory, in KiB, of this process, of Java, and of the largest Python worker."""
+    """Sample the resident memory, in KiB, of this process, of Java, and of the largest Python worker."""
     found = {"driver": 0, "worker": 0, "jvm": 0}
     done = threading.Event()
 
@@ -282,7 +282,7 @@ def _descendants(root: int) -> list[int]:
 
 
 def starting(options: argparse.Namespace, directory: Path) -> None:
-    """Measure the time from nothing to the first row, each time in a new process."""
+    """Measure the time from process start to the first row."""
     path = write(directory / "small", 1_000, options.size)
     seconds: dict[str, list[float]] = defaultdict(list)
     for _ in range(max(1, options.rounds)):
@@ -297,7 +297,7 @@ def starting(options: argparse.Namespace, directory: Path) -> None:
 
 
 def start_once(kind: str, path: str, parquet: str) -> None:
-    """Start a session, and read a row."""
+    """Start a session and read a row."""
     from fyrehose_twisted.spark import read_journal
 
     with session("start") as spark:
@@ -310,7 +310,7 @@ def start_once(kind: str, path: str, parquet: str) -> None:
 
 
 def child(said: str) -> None:
-    """Do in this process what ``said`` names, and print what came out."""
+    """Run the measurement that ``said`` names in this process, and print its figures."""
     kind, *places = json.loads(said)
     if kind == "verify":
         print(json.dumps(verify_once(places)))
@@ -320,7 +320,7 @@ def child(said: str) -> None:
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Run the requested measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one short round of everything, to see that it runs")
     parser.add_argument("--only", default=",".join(KINDS), help="some of %(default)s")

@@ -1,9 +1,9 @@
-"""What Spark adds to a sweep: the same networks in a plain loop, in processes of multiprocessing, and on Spark.
+"""Overhead of Spark in a sweep: the same networks in a plain loop, with multiprocessing, and on Spark.
 
-All ways are measured in one run, in turn, and compute the same rows, which is checked. Sessions and pools are there
-before the clock starts, and have done some work. Seconds depend on the machine; the ratios of one run are what to
-compare. Medians over rounds. ``efficiency`` is the seconds with one worker, divided by those with so many and by their
-number; ``overhead`` is what a network takes beyond that of the plain loop, on one core.
+All variants are measured in one run, in turn, and compute the same rows, which is checked. Sessions and pools are
+started and warmed up before the clock starts. Seconds depend on the machine; compare the ratios of one run. Medians
+over rounds. ``efficiency`` is the seconds with one worker, divided by those with several and by their number;
+``overhead`` is the time of a network beyond that of the plain loop, on one core.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ def row(cell: Cell) -> dict[str, Any]:
 
 
 def digest(rows: list[dict[str, Any]]) -> str:
-    """Return what only equal rows have, in whatever order, but for what they took."""
+    """Return a digest of rows regardless of order, without their durations."""
     bare = [{name: value for name, value in one.items() if name not in DURATION_COLUMNS} for one in rows]
     return sha256(json.dumps(sorted(bare, key=lambda one: (one["cell"], one["replica"]))).encode()).hexdigest()
 
 
 def in_a_loop(cells: list[Cell], workers: int, rounds: int) -> list[Any]:
-    """Return the seconds of each round, and what came out."""
+    """Return the seconds of each round, and the digest of the rows."""
     row(cells[0])
     return [timed(lambda: list(map(row, cells))) for _ in range(rounds)]
 
 
 def in_processes(cells: list[Cell], workers: int, rounds: int) -> list[Any]:
-    """The same in processes, which are given about four times as many parts as there are of them."""
+    """Run the same in processes, which get about four times as many parts as there are processes."""
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         list(pool.map(row, cells[: 4 * workers]))
         size = max(1, len(cells) // (4 * workers))
@@ -63,7 +63,7 @@ def in_processes(cells: list[Cell], workers: int, rounds: int) -> list[Any]:
 
 
 def on_spark(cells: list[Cell], workers: int, rounds: int) -> list[Any]:
-    """The same as a sweep does it, with what it writes."""
+    """Run the same as a sweep does, including its output files."""
     from fyrehose_twisted.experiments.sweep.results import SweepResults
     from fyrehose_twisted.experiments.sweep.sweep import sweep
     from fyrehose_twisted.spark.session import make_session
@@ -86,7 +86,7 @@ def on_spark(cells: list[Cell], workers: int, rounds: int) -> list[Any]:
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return how long ``work`` took, and its result."""
+    """Return the duration of ``work`` and its result."""
     began = time.perf_counter()
     found = work()
     return time.perf_counter() - began, found
@@ -101,7 +101,7 @@ def grid_of(said: dict[str, Any]) -> Grid:
 
 
 def child(said: str) -> None:
-    """Measure in this process what ``said`` names, and print it."""
+    """Run the measurement that ``said`` names in this process, and print it."""
     way, size, workers, rounds = json.loads(said)
     cells = list(grid_of(size).cells())
     found = WAYS[way](cells, workers, rounds)
@@ -119,7 +119,7 @@ def measure(way: str, size: dict[str, Any], workers: int, rounds: int) -> list[A
 
 
 def main() -> None:
-    """Measure all ways."""
+    """Measure all variants."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one short round of everything, to see that it runs")
     parser.add_argument("--rounds", type=int, default=5, help="[%(default)s]")

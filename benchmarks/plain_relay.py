@@ -1,4 +1,4 @@
-"""What one would write first: a DatagramProtocol that numbers and fans out one datagram at a time."""
+"""Naive relay: a DatagramProtocol that numbers and fans out one datagram at a time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from twisted.internet.protocol import DatagramProtocol
 
 
 class PlainRelay(DatagramProtocol):
-    """Speaks as much of the wire as the benchmark's load needs."""
+    """Implements only the part of the wire protocol that the benchmark's load needs."""
 
     def __init__(self) -> None:
         self.clients: dict[tuple[str, int], None] = {}
         self.sequence = 0
 
     def datagramReceived(self, datagram: bytes, addr: tuple[str, int]) -> None:
-        """Number a PUSH and send it to everybody who ever sent a KEEPALIVE."""
+        """Number a PUSH and send it to every sender of a KEEPALIVE."""
         if datagram[0] == 0x02:
             self.sequence += 1
             message = b"\x01" + datagram[1:3] + self.sequence.to_bytes(6, "big") + datagram[9:]

@@ -1,8 +1,8 @@
-"""What a user could keep records in instead of the journal, all behind one protocol: SQLite, LMDB and RocksDB.
+"""Alternatives to the journal for storing records, behind one protocol: SQLite, LMDB and RocksDB.
 
-Each store holds one stream in one epoch, so that a sequence number is key enough; that spares the rivals bytes which
-the journal does not need either. Each is set up as its manual advises for records that come in order, and as was
-fastest when tried; the docstrings say how. What is not there is left out: see :func:`available`.
+Each store holds one stream in one epoch, so that a sequence number suffices as key; this saves the other stores bytes
+that the journal does not need either. Each is set up as its manual advises for appended records, and as was fastest
+when tried; see the docstrings. Stores that are not installed are omitted: see :func:`available`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from fyrehose_twisted.record import Record
 
-# Whoever runs the benchmarks may have only some of them.
+# Some of them may not be installed.
 with suppress(ImportError):
     import lmdb
 with suppress(ImportError):
@@ -41,7 +41,7 @@ STREAM, EPOCH = "fyrehose://bench", 1
 FIRST, LAST = 1, 2**63 - 1
 KEY = struct.Struct(">QQ")
 CHUNK = 512
-"""Pairs that are decoded at once. More is slower: the memory is then no longer in the CPU's cache."""
+"""Pairs decoded at once. More are slower, since they exceed the CPU cache."""
 
 
 class Store(Protocol):
@@ -55,10 +55,10 @@ class Store(Protocol):
         """Make the store, or open it again."""
 
     def append(self, batch: Sequence[Any]) -> None:
-        """Add rows, as one group; as ``prepared()`` returns them, where there is such a method."""
+        """Append rows as one group, in the form of ``prepared()`` if the store has that method."""
 
     def sync(self) -> None:
-        """Make durable what was appended."""
+        """Sync appended rows."""
 
     def read(self, first: int, last: int) -> list[Row]:
         """Return the rows from ``first`` to ``last``, both included."""
@@ -67,14 +67,14 @@ class Store(Protocol):
         """Iterate over all rows."""
 
     def settle(self) -> None:
-        """Do now what the store would do later in the background."""
+        """Do the background work of the store now."""
 
     def close(self) -> None:
         """Close it."""
 
 
 class SqliteStore:
-    """One table, its rowid is the sequence; a write-ahead log.
+    """One table whose rowid is the sequence, with a write-ahead log.
 
     Committed with synchronous=FULL, which syncs the log. Without ``sync_each``, commits are NORMAL, which does not; a
     FULL commit syncs the whole log, so one that changes nothing else makes them durable. Checkpoints at 4,000 pages
@@ -97,7 +97,7 @@ class SqliteStore:
         )
 
     def set(self, name: str, value: str) -> None:
-        """Set one of SQLite's pragmas."""
+        """Set a pragma of SQLite."""
         self.connection.execute(f"PRAGMA {name}={value}").fetchall()
 
     def append(self, batch: Sequence[Row]) -> None:
@@ -138,7 +138,7 @@ def pairs(batch: Iterable[Row]) -> list[tuple[bytes, bytes]]:
 
 
 def rows(found: Iterator[tuple[bytes, bytes]]) -> Iterator[Row]:
-    """Undo :func:`pairs`. NumPy decodes many keys at once, which is up to a third faster than one by one."""
+    """Invert :func:`pairs`. NumPy decodes many keys at once, up to a third faster than one by one."""
     while chunk := list(islice(found, CHUNK)):
         keys, payloads = zip(*chunk, strict=True)
         numbers = np.frombuffer(b"".join(keys), ">i8").astype("i8")
@@ -233,15 +233,12 @@ class RocksStore:
 
 
 def within(found: list[Row], last: int) -> list[Row]:
-    """Leave out the rows behind ``last``, of which there are some where sequences are missing."""
+    """Omit rows after ``last``, which occur where sequences are missing."""
     while found and found[-1][0] > last:
         found.pop()
     return found
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The journal of this project. Everything that the benchmark needs to know about it is in this class.
-# ---------------------------------------------------------------------------------------------------------------------
 class OurJournal:
     """The journal as it is written: small frames, in the order of arrival.
 
@@ -255,7 +252,7 @@ class OurJournal:
         self.sync_each = sync_each
 
     def prepared(self, batch: Sequence[Row]) -> list[Record]:
-        """Return rows as :meth:`append` wants them."""
+        """Return rows in the form that :meth:`append` takes."""
         return [Record(STREAM, EPOCH, *row) for row in batch]
 
     def append(self, batch: Sequence[Record]) -> None:
@@ -266,11 +263,11 @@ class OurJournal:
         self.journal.commit()
 
     def columns(self, first: int, last: int) -> Iterator[Block]:
-        """Iterate over blocks, which hold records as columns. None of the rivals has this."""
+        """Iterate over blocks, which hold records as columns. No other store supports this."""
         return self.journal.read(EPOCH, first, last)
 
     def blocks(self, first: int, last: int) -> list[Block]:
-        """Return them all."""
+        """Return all blocks."""
         return list(self.columns(first, last))
 
     def read(self, first: int, last: int) -> list[Row]:
@@ -291,7 +288,7 @@ class OurJournal:
 
 
 class TidyJournal(OurJournal):
-    """The journal when the service has put its full segments in order, which it does in the background."""
+    """Journal whose full segments are compacted, as the service does in the background."""
 
     def settle(self) -> None:
         self.sync()
@@ -300,7 +297,7 @@ class TidyJournal(OurJournal):
 
 
 class RowsJournal(OurJournal):
-    """The journal of somebody who has rows and no records: that they are made counts against it."""
+    """Journal of a user with rows instead of records, whose conversion is timed."""
 
     def append(self, batch: Sequence[Any]) -> None:
         super().append(OurJournal.prepared(self, batch))
@@ -310,7 +307,7 @@ class RowsJournal(OurJournal):
 
 
 class PlainFile:
-    """Not a store, but the limit of one: the payloads alone, one write() for a group, then fdatasync()."""
+    """Lower bound of a store: payloads only, one write() per group, then fdatasync()."""
 
     def __init__(self, path: Path, *, sync_each: bool = True) -> None:
         path.mkdir(parents=True, exist_ok=True)
@@ -346,7 +343,7 @@ STORES: dict[str, tuple[str, Factory]] = {
 
 
 def available() -> tuple[dict[str, Factory], list[str]]:
-    """Return the stores that can be measured here, and why the others cannot."""
+    """Return the installed stores, and why the others are missing."""
     factories, missing = {}, []
     for name, (module, factory) in STORES.items():
         try:

@@ -1,4 +1,4 @@
-"""The source as most Python data sources are written: a tuple for each row. bench_spark.py measures ours beside it."""
+"""Row-based data source as in most Python code, with a tuple per row, for comparison in bench_spark.py."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Hostile bytes for every codec and parser of the library; see docs/howto/fuzz.md."""
+"""Fuzz targets for every codec and parser of the library; see docs/howto/fuzz.md."""

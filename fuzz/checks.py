@@ -1,4 +1,4 @@
-"""What has to hold of whatever is made of an input."""
+"""Checks of decoded values: size, framing and round trips."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from fuzz.choices import cut
 
 SPARE = 1_024
-"""Bytes that may come of the shortest input."""
+"""Allowed bytes of a value decoded from the shortest input."""
 
 
 def weigh(value: Any, known: set[int] | None = None) -> int:
@@ -43,13 +43,13 @@ def weigh(value: Any, known: set[int] | None = None) -> int:
 
 
 def check_size(value: Any, given: int, factor: int = 4, spare: int = SPARE) -> None:
-    """See that what came of ``given`` bytes is no more than ``factor`` times as long, and ``spare``."""
+    """Check that the value decoded from ``given`` bytes is at most ``factor`` times as long, plus ``spare``."""
     size = weigh(value)
     assert size <= factor * given + spare, f"{size:,} bytes came of {given:,}"
 
 
 def feed(decoder: Any, pieces: Iterable[bytes], error: type[Exception]) -> tuple[list[Any], Exception | None]:
-    """Return the messages in a stream, and what ended it; that, too, is asked for once more."""
+    """Return the messages of a stream and the error that ended it, which must be raised again."""
     found: list[Any] = []
     try:
         for piece in pieces:
@@ -81,7 +81,7 @@ def check_stream(
 
 
 def attempt(call: Callable[[], Any], *errors: type[Exception]) -> tuple[Any, Exception | None]:
-    """Return what ``call`` returns, or what it raises if that is one of ``errors``."""
+    """Return the result of ``call``, or its exception if that is one of ``errors``."""
     try:
         return call(), None
     except errors as error:

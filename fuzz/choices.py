@@ -1,4 +1,4 @@
-"""An input as a row of decisions, for targets that take more than one piece of bytes."""
+"""Input as a sequence of decisions, for targets that take several values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Chosen = TypeVar("Chosen")
 
 
 class Choices:
-    """Reads an input from its beginning. Where it has ended, everything is 0 or empty."""
+    """Reads an input from its beginning. After its end, all values are 0 or empty."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -24,7 +24,7 @@ class Choices:
         return self._data[start : self._at]
 
     def rest(self) -> bytes:
-        """Return all that is left."""
+        """Return the remaining bytes."""
         return self.take(len(self._data))
 
     def number(self, size: int = 1) -> int:
@@ -36,19 +36,19 @@ class Choices:
         return values[self.number() % len(values)]
 
     def piece(self) -> bytes:
-        """Return bytes of a length that stands in front of them: one byte, or two behind 255."""
+        """Return bytes with a length prefix of one byte, or of two after 255."""
         size = self.number()
         return self.take(self.number(2) if size == 255 else size)
 
 
 def piece(data: bytes) -> bytes:
-    """Return ``data`` as :meth:`Choices.piece` reads it."""
+    """Encode ``data`` as :meth:`Choices.piece` reads it."""
     size = len(data)
     return (bytes((size,)) if size < 255 else b"\xff" + size.to_bytes(2, "big")) + data
 
 
 def cut(data: bytes, sizes: Sequence[int]) -> Iterator[bytes]:
-    """Yield ``data`` in pieces of these sizes, which come again and again."""
+    """Yield ``data`` in pieces of these sizes, which repeat."""
     start = turn = 0
     while start < len(data):
         size = max(1, sizes[turn % len(sizes)]) if sizes else len(data)

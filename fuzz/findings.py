@@ -1,4 +1,4 @@
-"""Inputs that were found, and those that must not be found again."""
+"""Failing inputs, and regression inputs."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 REGRESSIONS = Path(__file__).parent / "regressions"
-"""A directory for each target, with a file ``NAME.hex`` for each input."""
+"""Directory of each target, with a file ``NAME.hex`` for each input."""
 
 SHRINK_SECONDS = 20.0
-"""How long an input is made shorter."""
+"""Time limit for shrinking an input."""
 
 
 def regressions(target: str) -> dict[str, bytes]:
-    """Return the inputs that a target once failed on, by name."""
+    """Return the regression inputs of a target by name."""
     paths = sorted((REGRESSIONS / target).glob("*.hex"))
     return {path.stem: bytes.fromhex(path.read_text()) for path in paths}
 
 
 def failure(one: Callable[[bytes], None], data: bytes) -> str | None:
-    """Return what is wrong with an input in one line, ``None`` if nothing is."""
+    """Return the failure of an input in one line, ``None`` if it passes."""
     try:
         one(data)
     except Exception as error:
@@ -41,7 +41,7 @@ def _place(one: Callable[[bytes], None], data: bytes) -> tuple[type, str, int | 
 
 
 def shrink(one: Callable[[bytes], None], data: bytes, seconds: float = SHRINK_SECONDS) -> bytes:
-    """Return an input that fails at the same place and is shorter, if one is found in time."""
+    """Return a shorter input that fails at the same place, if one is found in time."""
     place, until = _place(one, data), time.monotonic() + seconds
     size = len(data) // 2
     while size and place is not None:

@@ -1,4 +1,4 @@
-"""Inputs made from others without knowing what they reach."""
+"""Blind mutation of inputs, without coverage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NUMBERS = [
     for order in ("big", "little")
     for number in (0, 1, 2 ** (8 * size - 1) - 1, 2 ** (8 * size - 1), 2 ** (8 * size) - 1)
 ]
-"""Where counters and lengths turn over."""
+"""Values at which counters and lengths overflow."""
 
 
 def _flip(data: bytearray, rng: Random, others: Sequence[bytes]) -> None:
@@ -67,9 +67,9 @@ _WAYS: tuple[Callable[[bytearray, Random, Sequence[bytes]], None], ...] = (
 
 
 def mutated(inputs: Sequence[bytes], rng: Random, longest: int) -> bytes:
-    """Return an input that is one of ``inputs``, at least one, with a few changes.
+    """Return one of ``inputs``, of which there is at least one, with a few changes.
 
-    :param longest: bytes that it may have.
+    :param longest: maximum length in bytes.
     """
     data = bytearray(rng.choice(inputs))
     for _ in range(rng.choice((1, 1, 2, 3, 5, 8))):

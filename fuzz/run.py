@@ -24,17 +24,17 @@ ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "fuzz"
 
 TELL = 10.0
-"""Seconds between two lines about a target."""
+"""Seconds between two progress lines of a target."""
 
 _STATUS = re.compile(r"#(\d+)\s.*?(?:cov: (\d+).*?)?corp: (\d+)")
 
 
 @dataclass
 class Outcome:
-    """What came of one target.
+    """Result of one target.
 
-    :ivar coverage: places in the library that were reached; 0 if nobody counted them.
-    :ivar corpus: inputs that reach them.
+    :ivar coverage: number of covered places in the library; 0 without coverage.
+    :ivar corpus: number of inputs that reach them.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Outcome:
     findings: list[Path] = field(default_factory=list)
 
     def read(self, line: str) -> None:
-        """Take in a line of a worker."""
+        """Parse an output line of a worker."""
         told = _STATUS.match(line)
         if told is None:
             self.said = [*self.said[-60:], line]
@@ -60,9 +60,9 @@ class Outcome:
 
 
 class Fuzzing:
-    """Runs workers side by side.
+    """Runs workers concurrently.
 
-    :param seconds: for each target.
+    :param seconds: time per target.
     """
 
     def __init__(self, seconds: int, seed: int, *, covered: bool) -> None:
@@ -73,7 +73,7 @@ class Fuzzing:
         self._running: set[subprocess.Popen[str]] = set()
 
     def run(self, targets: Iterable[str], jobs: int) -> list[Outcome]:
-        """Return what came of each target."""
+        """Return the result of each target."""
         with ThreadPoolExecutor(jobs) as pool:
             started = [pool.submit(self._one, name) for name in targets]
             try:
@@ -95,7 +95,7 @@ class Fuzzing:
             command.append("--without-atheris")
         told = time.monotonic()
         with (
-            # Under atheris a process ends without clearing up.
+            # atheris exits without cleanup.
             tempfile.TemporaryDirectory(prefix="fuzz-") as scratch,
             subprocess.Popen(
                 command,
@@ -126,7 +126,7 @@ class Fuzzing:
 
 
 def describe(outcome: Outcome) -> None:
-    """Print what a target failed on, and how to keep it."""
+    """Print the failing input of a target, and the command that keeps it."""
     print(f"\n{outcome.name} failed:")
     for line in outcome.said[-30:]:
         print(f"  {line}")
@@ -145,7 +145,7 @@ def describe(outcome: Outcome) -> None:
 
 
 def replay(name: str, path: Path) -> int:
-    """Run one input, of bytes or of hexadecimal digits in a file ``*.hex``. :return: the exit status."""
+    """Run one input from a file, in hexadecimal if it is ``*.hex``. :return: the exit status."""
     data = bytes.fromhex(path.read_text()) if path.suffix == ".hex" else path.read_bytes()
     load(name).one(data)
     print(f"{name}: nothing is wrong with these {len(data)} bytes")
@@ -153,7 +153,7 @@ def replay(name: str, path: Path) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command. :return: the exit status, 1 if something was found."""
+    """Run the command. :return: the exit status, 1 for a finding."""
     parser = argparse.ArgumentParser(prog="python -m fuzz.run", description=__doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="by default all")
     parser.add_argument("--list", action="store_true", help="print the names of all targets")

@@ -1,4 +1,4 @@
-"""What targets begin with: the vectors of the protocols, and messages that the library writes itself."""
+"""Seed inputs: the test vectors of the protocols, and messages encoded by the library."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def vectors(protocol: str) -> list[dict[str, Any]]:
 
 
 def bytes_of(protocol: str) -> list[bytes]:
-    """Return the bytes of the test vectors of a protocol; of a transcript, all that was sent."""
+    """Return the bytes of the test vectors of a protocol; of a transcript, all sent data."""
     found = []
     for vector in vectors(protocol):
         if "hex" in vector:
@@ -33,7 +33,7 @@ def bytes_of(protocol: str) -> list[bytes]:
 
 
 def draw(strategy: st.SearchStrategy[Drawn], count: int = 40) -> list[Drawn]:
-    """Return what ``strategy`` draws, always the same."""
+    """Return reproducible examples of ``strategy``."""
     found: list[Drawn] = []
 
     @settings(

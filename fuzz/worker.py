@@ -1,6 +1,6 @@
-"""One target in a process of its own: ``python -m fuzz.worker TARGET``. The command is :mod:`fuzz.run`.
+"""Worker process for one target: ``python -m fuzz.worker TARGET``. The command is :mod:`fuzz.run`.
 
-With atheris, inputs are kept that reach what no other did. Without it they are drawn from the seeds, blindly.
+With atheris, inputs with new coverage are kept. Without it inputs are mutated blindly from the seeds.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 from random import Random
 
 PATIENCE = 10
-"""Seconds for one input; what takes longer is a finding."""
+"""Seconds for one input; exceeding them is a finding."""
 MEMORY = 1_024
-"""Megabytes for the process; what takes more is a finding."""
+"""Megabytes of the process; exceeding them is a finding."""
 
 
 def options(arguments: list[str]) -> argparse.Namespace:
-    """Return what was asked for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="fuzz.worker", description=__doc__)
     parser.add_argument("target")
     parser.add_argument("--corpus", type=Path, required=True, help="directory of inputs")
@@ -32,7 +32,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
 
 
 def run_covered(asked: argparse.Namespace) -> None:
-    """Fuzz under atheris, which ends the process."""
+    """Fuzz with atheris, which exits the process."""
     import atheris
 
     with atheris.instrument_imports(include=["fyrehose_twisted"]):
@@ -50,14 +50,14 @@ def run_covered(asked: argparse.Namespace) -> None:
         f"-timeout={PATIENCE}",
         f"-rss_limit_mb={MEMORY}",
         "-print_final_stats=1",
-        "-keep_seed=1",  # What json and cbor2 do with a seed is not seen, so it would seem to be of no use.
+        "-keep_seed=1",  # Coverage does not include json and cbor2, so their seeds would seem useless.
     ]
     atheris.Setup(command, target.one)
     atheris.Fuzz()
 
 
 def run_blindly(asked: argparse.Namespace) -> int:
-    """Fuzz without atheris, and say how far it is as atheris does. :return: the exit status."""
+    """Fuzz without atheris, with progress output in the format of atheris. :return: the exit status."""
     from fuzz.mutation import mutated
     from fuzz.targets import load
 

@@ -8,12 +8,12 @@ from statistics import mean, stdev
 
 import numpy as np
 
-# Student's quantile for intervals of 95 %, by one less than how many values there are.
+# Student's 95 % quantiles, by the number of values minus one.
 STUDENT = {2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 14: 2.145, 19: 2.093}
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under each other; all columns but the first are numbers."""
+    """Print a table; all columns but the first are numbers."""
     lines = [list(head), *(list(map(str, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     for line in lines:
@@ -26,7 +26,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def over_networks(values: Sequence[float]) -> str:
-    """Return the mean over networks and what it is give or take, in 95 of 100 cases."""
+    """Return the mean over networks and the half-width of its 95 % interval."""
     if len(values) < 3:
         return f"{mean(values):.3f}"
     quantile = STUDENT[max(degrees for degrees in STUDENT if degrees <= len(values) - 1)]
@@ -34,14 +34,14 @@ def over_networks(values: Sequence[float]) -> str:
 
 
 def one_network(values: Sequence[float]) -> tuple[float, float]:
-    """Return between what a figure of one more network is to be expected, in 95 of 100 cases."""
+    """Return the 95 % prediction interval of one more network."""
     quantile = STUDENT[max(degrees for degrees in STUDENT if degrees <= len(values) - 1)]
     half = quantile * stdev(values) * sqrt(1 + 1 / len(values))
     return mean(values) - half, mean(values) + half
 
 
 def fit(sizes: Sequence[int], values: Sequence[float], growth: Callable[[np.ndarray], np.ndarray]) -> tuple[float, ...]:
-    """Return the line ``a + b * growth(n)`` through the values, and the root of the mean square beside it."""
+    """Return the line ``a + b * growth(n)`` through the values, and the root mean square of the residuals."""
     base = growth(np.array(sizes, np.float64))
     matrix = np.column_stack((np.ones(len(base)), base))
     (offset, slope), *_ = np.linalg.lstsq(matrix, np.array(values), rcond=None)

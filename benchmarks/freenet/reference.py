@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Reference(NamedTuple):
-    """A row of the table: of 2,000 routes on one network with and one without a lattice.
+    """A row of the table: 2,000 routes on one network with a lattice and one without.
 
     ``hops``, ``p95``, ``within_10`` and ``within_18`` are with the lattice, where all routes succeed.
     """

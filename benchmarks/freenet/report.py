@@ -1,4 +1,4 @@
-"""What bench_freenet_routing.py measured, as tables."""
+"""Tables of the results of bench_freenet_routing.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WANTED_SECONDS, WANTED_MEMORY = 60.0, 1024.0
 
 
 def print_table(rows: list[dict[str, Any]]) -> bool:
-    """Print the table; return whether the figures of the reference are what networks drawn like its own give."""
+    """Print the table; return whether the reference figures agree with networks drawn like the reference's."""
     names = ["hops", "p95", "within 10", "within 18", "without, success", "without, hops"]
     shown, well = [], True
     for row in rows:
@@ -28,7 +28,7 @@ def print_table(rows: list[dict[str, Any]]) -> bool:
             shown.append((f"{row['n']:,}, {row['degree']}, the reference", "", *map(str, reference[2:])))
             for name, value in zip(names, reference[2:], strict=True):
                 low, high = one_network(row[name]) if len(row[name]) > 2 else (-1.0, 1e9)
-                # The reference is rounded, hops of single routes are whole.
+                # The reference is rounded, and hops of single routes are whole numbers.
                 slack = 1.0 if name == "p95" else 0.05 if "hops" in name else 0.005
                 if not low - slack <= value <= high + slack:
                     well = False
@@ -39,7 +39,7 @@ def print_table(rows: list[dict[str, Any]]) -> bool:
 
 
 def print_growth(rows: list[dict[str, Any]]) -> None:
-    """Print how hops grow, and the lines through them."""
+    """Print the growth of hops, and the fitted lines."""
     print("Greedy routes with a lattice and 10 links a node: means over networks")
     names = ("hops", "p95", "within 10", "within 18")
     table(("nodes", *names), [(f"{row['n']:,}", *(over_networks(row[name]) for name in names)) for row in rows])
@@ -55,7 +55,7 @@ def print_growth(rows: list[dict[str, Any]]) -> None:
 
 
 def print_million(rows: list[dict[str, Any]]) -> bool:
-    """Print what large networks took; return whether that is as wanted."""
+    """Print the cost of large networks; return whether it meets the target."""
     print("One large network, without a lattice: medians of seconds of CPU, and MiB")
     shown, well = [], True
     for degree in sorted({row["degree"] for row in rows}):
@@ -81,7 +81,7 @@ def print_million(rows: list[dict[str, Any]]) -> bool:
 
 
 def print_swap(rows: list[dict[str, Any]]) -> None:
-    """Print how far swapping brings routing back."""
+    """Print how far swapping restores routing."""
     print("Swapping after locations were dealt anew (a round is an attempt for each node): 4,000 routes")
     table(
         ("nodes, degree", "rounds", "s of CPU", "success", "hops"),
@@ -99,7 +99,7 @@ def print_swap(rows: list[dict[str, Any]]) -> None:
 
 
 def print_beside(rows: list[dict[str, Any]]) -> None:
-    """Print how others are to ours."""
+    """Print the ratios of other libraries to this one."""
     print("Others on the same links, for the same routes, which all end alike: medians, and ours as a multiple")
     shown: list[tuple[object, ...]] = []
     middle = {

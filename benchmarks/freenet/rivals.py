@@ -1,4 +1,4 @@
-"""Greedy routing with general graph libraries, as their users write it: a loop over hops, and one over neighbours."""
+"""Greedy routing with general graph libraries, as their users write it: a loop over hops and one over neighbours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fyrehose_twisted.experiments import Topology
 from fyrehose_twisted.experiments.topologies.greedy_routing import route
 from fyrehose_twisted.freenet.wire.location import distance
 
-# Whoever runs the benchmarks may have only some of them.
+# Some of them may not be installed.
 with suppress(ImportError):
     import networkx
 with suppress(ImportError):
@@ -21,7 +21,7 @@ with suppress(ImportError):
 
 
 class Timed(NamedTuple):
-    """Seconds to make a graph of links that are there, seconds for the routes over it, and where these ended."""
+    """Seconds to build a graph of given links, seconds of the routes on it, and their final nodes."""
 
     building: float
     routing: float
@@ -62,9 +62,9 @@ def with_igraph(topology: Topology, sources: Sequence[int], targets: Sequence[in
 
 
 def networkx_generator(n: int, seed: int) -> tuple[float, float]:
-    """Return the seconds that networkx takes to draw Kleinberg's network on a ring, and its links a node.
+    """Return the seconds that networkx takes to draw Kleinberg's network on a ring, and its links per node.
 
-    It links nodes one way only, on a line, and looks at all pairs.
+    It draws directed links on a line, and examines all pairs.
     """
     began = time.perf_counter()
     graph = networkx.navigable_small_world_graph(n, p=1, q=5, r=1, dim=1, seed=seed)
@@ -72,7 +72,7 @@ def networkx_generator(n: int, seed: int) -> tuple[float, float]:
 
 
 def available() -> dict[str, Callable[[Topology, Sequence[int], Sequence[int]], Timed]]:
-    """Return what can be measured, by name."""
+    """Return the installed libraries by name."""
     found: dict[str, Any] = {"this library": ours}
     if "networkx" in globals():
         found[f"networkx {networkx.__version__}"] = with_networkx

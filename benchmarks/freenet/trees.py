@@ -1,4 +1,4 @@
-"""Reference figures of subscribe trees and their repair, and the experiments that give ours."""
+"""Reference figures of subscription trees and their repair, and the experiments that reproduce them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fyrehose_twisted.experiments import Policy, Topology, TreeExperiment
 KEYS, SUBSCRIBERS = 40, 100
 
 Draw = Callable[[int, int], Topology]
-"""Draws a network of so many nodes, for a seed."""
+"""Function that draws a network of a size and a seed."""
 
 
 class TreeRow(NamedTuple):
-    """A row of the reference's table of trees: subscriptions one after the other, degree 10, no lattice."""
+    """A row of the reference's table of trees: sequential subscriptions, degree 10, no lattice."""
 
     n: int
     links: str
@@ -44,7 +44,9 @@ TREES = (
 
 
 class RepairRow(NamedTuple):
-    """A row of the reference's table of repairs: resubscriptions one after the other, HTL 10, 0.1 / 0.2."""
+    """A row of the reference's table of repairs: sequential resubscriptions, HTL 10, 0.1
+    0.2.
+    """
 
     n: int
     killed: float
@@ -65,7 +67,7 @@ REPAIRS = (
 
 
 def grow(topology: Topology, policy: Policy, seed: int) -> tuple[TreeExperiment, list[bytes]]:
-    """Return an experiment in which all have subscribed, one after the other."""
+    """Return an experiment in which all nodes have subscribed, one after the other."""
     rng = random.Random(seed)
     experiment = TreeExperiment(topology, policy, seed=seed)
     keys = [rng.randbytes(20) for _ in range(KEYS)]
@@ -112,7 +114,7 @@ def measure_repair(topology: Topology, policy: Policy, killed: float, seed: int,
     experiment.check()
     found = experiment.metrics()
     return {
-        # As above.
+        # The reference counts a request and its answer.
         "messages": 2 * found["repair_requests"],
         "restarted": found["repair_restarted"],
         "seconds": found["repair_time_p50"],

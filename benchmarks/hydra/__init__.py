@@ -1,1 +1,1 @@
-"""What bench_hydra.py is made of."""
+"""Parts of bench_hydra.py."""

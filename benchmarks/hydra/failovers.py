@@ -1,6 +1,6 @@
-"""From the end of a leader to the moment when somebody on IRC sees the next one join; and what became of all lines.
+"""Failover: time from the end of a leader until a client on IRC sees the next one join, and the outcome of all lines.
 
-Meanwhile that somebody talks, both other nodes follow, and one of them has lines said, once at most.
+Meanwhile the client talks, both other nodes follow, and one of them submits lines, at most once each.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ KILLED, TERMINATED, CUT_OFF, NO_SERVER = "kill -9", "SIGTERM", "KILL on IRC", "k
 UNGUARDED = "kill -9, no guardian"
 TALK_EVERY, SAY_EVERY = 0.05, 0.1
 BEFORE, AFTER = 0.5, 0.5
-"""Seconds of talk before a leader ends at least, and after the next one has joined."""
+"""Minimum seconds of talk before a leader ends, and after the next one has joined."""
 CALM = 0.2
-"""Seconds from when all networks are whole."""
+"""Seconds of quiet once all networks are complete."""
 WAITS = 60.0
-"""Seconds that nobody may be in the channel."""
+"""Maximum seconds without a leader in the channel."""
 
 
 class Failover(NamedTuple):
-    """One of them."""
+    """A single failover."""
 
     kind: str
     scale: float
     seconds: float
     lines: Counter[str]
     trace: list[str]
-    """What nodes logged from then on."""
+    """Log lines of the nodes since then."""
 
 
 class _Talk:
@@ -70,7 +70,7 @@ class _Talk:
 
 
 async def fail_over(network: Network, kind: str, rng: Random) -> Failover:
-    """End the leader, or its connection, and wait for the next; then make the network whole again."""
+    """End the leader or its connection, wait for the next one, and make the network complete again."""
     leader, server = await network.whole()
     node = network.nodes[leader]
     others = [each for each in network.nodes if each is not node]
@@ -85,7 +85,7 @@ async def fail_over(network: Network, kind: str, rng: Random) -> Failover:
             await client.connect(each.socket, follow=True)
         talk.speaker = clients[0]
         tasks = [asyncio.create_task(talk.talk()), asyncio.create_task(talk.say())]
-        # At any time between two PINGs.
+        # At a random time between two PINGs.
         await asyncio.sleep(BEFORE + rng.uniform(0, 5.0 * network.scale))
         marks = {each.name: each.log.stat().st_size for each in network.nodes}
         began = now()
@@ -132,7 +132,7 @@ async def fail_over(network: Network, kind: str, rng: Random) -> Failover:
 
 
 async def _drained(talk: _Talk, clients: list[Client]) -> None:
-    """Return when all that will come has come: a last line is at both nodes, and every line has its outcome."""
+    """Wait until a last line is at both nodes, and every line has its outcome."""
     last = f"talk {talk.next()}"
     talk.user.talk(last)
 
@@ -171,10 +171,10 @@ def _count(talk: _Talk, clients: list[Client], seen: Counter[str], began: float,
 
 
 class Failovers:
-    """What was measured with several networks at once, each of which sees all kinds in turn.
+    """Failovers of several concurrent networks, each of which sees all kinds in turn.
 
-    :ivar found: all of them.
-    :ivar failures: what went wrong. Such a network ends, and a new one takes its place.
+    :ivar found: all failovers.
+    :ivar failures: errors. A failed network is replaced by a new one.
     """
 
     def __init__(self, directory: Path, rng: Random) -> None:
@@ -191,12 +191,12 @@ class Failovers:
         return Network(name, self._directory / name, scale, guardian=UNGUARDED not in kinds)
 
     async def measure(self, scale: float, kinds: Sequence[str], rounds: int, networks: int, progress: Any) -> None:
-        """Measure so many rounds."""
+        """Measure a number of rounds."""
         there = [self._new_network(scale, kinds) for _ in range(networks)] if rounds else []
         try:
             await self._try(there, [network.start() for network in there], scale, kinds)
             for turn in range(rounds):
-                # What starts would take time from what is measured.
+                # Starting processes would distort the measurement.
                 await self._try(there, [network.whole() for network in there], scale, kinds)
                 await asyncio.sleep(CALM)
                 works = [

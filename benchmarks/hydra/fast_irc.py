@@ -1,7 +1,7 @@
-"""An IRC server that lets one client in, and then does nothing but give it lines, or count those that it says.
+"""IRC server for one client, which only sends it lines, or counts the lines that it says.
 
-Commands come on standard input, one a line: ``give FIRST COUNT``, and ``said``, which is answered with how many
-PRIVMSGs came and when the last did, by the monotonic clock.
+Commands come on standard input, one a line: ``give FIRST COUNT``, and ``said``, which is answered with the number of
+PRIVMSGs and the monotonic time of the last one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def line(number: int, size: int) -> bytes:
 
 
 class Server:
-    """Serves whoever connects last."""
+    """Serves the latest client."""
 
     def __init__(self, port: int, size: int) -> None:
         self._size = size
@@ -32,7 +32,7 @@ class Server:
         self._client: socket.socket | None = None
 
     def run(self) -> None:
-        """Serve for ever."""
+        """Serve forever."""
         while True:
             client, _ = self._listener.accept()
             self._client = client
@@ -61,7 +61,7 @@ class Server:
                         client.sendall(b":s PONG s %s\r\n" % b" ".join(words))
 
     def give(self) -> None:
-        """Give what is wanted, for ever, as fast as it is taken."""
+        """Send requested lines, forever, as fast as the client reads."""
         while True:
             first, count = self.wanted.get()
             assert self._client is not None, "somebody is there"

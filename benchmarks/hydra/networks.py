@@ -1,4 +1,4 @@
-"""Networks of hydra nodes, the IRC servers that they are on, and clients of both."""
+"""Networks of hydra nodes, their IRC servers, and clients of both."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZE = 3
 CHANNEL = "#hydra"
 NICK = "bot"
 PATIENCE = 60.0
-"""Seconds that a network may take to be whole again."""
+"""Seconds within which a network must be complete again."""
 _NGIRCD = """[Global]
 Name=irc.example
 Info=a benchmark
@@ -43,7 +43,7 @@ now = time.monotonic
 
 
 async def until(true: Callable[[], Awaitable[Any]], what: str, patience: float = PATIENCE, every: float = 0.02) -> Any:
-    """Return what ``true`` returns as soon as that is something. :raises Unfit: if it takes too long."""
+    """Return the first true value of ``true``. :raises Unfit: if it takes too long."""
     ends = now() + patience
     while True:
         with suppress(OSError, ValueError):
@@ -55,7 +55,7 @@ async def until(true: Callable[[], Awaitable[Any]], what: str, patience: float =
 
 
 class IrcServer:
-    """An ngircd that limits nobody."""
+    """An ngircd without limits."""
 
     def __init__(self, name: str, directory: Path) -> None:
         program = shutil.which("ngircd", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
@@ -69,14 +69,14 @@ class IrcServer:
         self.start()
 
     def start(self) -> None:
-        """Start it, again if it was killed."""
+        """Start or restart it."""
         self.process = Node(self.name, self._command, self._directory)
 
 
 class IrcUser:
-    """Somebody on IRC who is no node, and an operator.
+    """IRC client and operator.
 
-    :ivar joins: when nodes joined, and as whom.
+    :ivar joins: time and name of each joining node.
     :ivar said: texts of PRIVMSGs.
     """
 
@@ -88,7 +88,7 @@ class IrcUser:
         self._codes: set[str] = set()
 
     async def connect(self, port: int) -> None:
-        """Be in the channel of the server with this port."""
+        """Join the channel on the server with this port."""
 
         async def dial() -> Any:
             return await asyncio.open_connection("127.0.0.1", port)
@@ -114,7 +114,7 @@ class IrcUser:
         self._writer.write("".join(f"{line}\r\n" for line in lines).encode())
 
     def talk(self, text: str) -> None:
-        """Say something in the channel."""
+        """Say a line in the channel."""
         self.send(f"PRIVMSG {CHANNEL} :{text}")
 
     async def _read(self) -> None:
@@ -133,7 +133,7 @@ class IrcUser:
         self.over = True
 
     async def close(self) -> None:
-        """Be gone."""
+        """Disconnect."""
         self._reading.cancel()
         with suppress(OSError):
             self._writer.close()
@@ -141,11 +141,11 @@ class IrcUser:
 
 
 class Client:
-    """A client of a node's control socket.
+    """Client of a node's control socket.
 
-    :ivar lines: what came from IRC, while it follows.
-    :ivar missed: how many lines were reported as missed.
-    :ivar outcomes: by number: what became of what was to be said.
+    :ivar lines: lines from IRC, while it follows.
+    :ivar missed: number of lines reported as missed.
+    :ivar outcomes: outcome of submitted lines, by number.
     """
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ class Client:
         self.outcomes: dict[int, str] = {}
 
     async def connect(self, path: Path, *, follow: bool) -> None:
-        """Connect to the node whose socket is at ``path``."""
+        """Connect to the control socket at ``path``."""
         self._reader, self._writer = await asyncio.open_unix_connection(str(path), limit=2**20)
         if follow:
             self._writer.write(b'{"ask": "follow"}\n')
@@ -162,7 +162,7 @@ class Client:
         self._reading = asyncio.create_task(self._read())
 
     def say(self, number: int, text: str) -> None:
-        """Have something said in the channel, once at most."""
+        """Submit a line, at most once."""
         question = {"ask": "say", "line": f"PRIVMSG {CHANNEL} :{text}", "id": number}
         self._writer.write(json.dumps(question).encode() + b"\n")
 
@@ -180,7 +180,7 @@ class Client:
                         self.outcomes[number] = f"error: {error}"
 
     async def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self._reading.cancel()
         with suppress(OSError):
             self._writer.close()
@@ -201,17 +201,17 @@ class HydraNode:
 
     @property
     def log(self) -> Path:
-        """What it logged since it was started last."""
+        """Return its log since the last start."""
         return self._directory / f"{self.name}.{self._starts}.log"
 
     def start(self) -> None:
-        """Start it, again if it was killed."""
+        """Start or restart it."""
         self._starts += 1
         command = [str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile=", "hydra-node", *self._options]
         self.process = Node(f"{self.name}.{self._starts}", command, self._directory)
 
     async def ended(self) -> None:
-        """Return when its process has ended. Its guardian may live on for a while."""
+        """Wait for the exit of its process. Its guardian may exit later."""
 
         async def gone() -> bool:
             return self.process.process.poll() is not None
@@ -219,7 +219,7 @@ class HydraNode:
         await until(gone, f"{self.name} ends", 15.0)
 
     async def status(self) -> dict[str, Any]:
-        """Return how it looks from there."""
+        """Return its status."""
         reader, writer = await asyncio.open_unix_connection(str(self.socket), limit=2**20)
         try:
             writer.write(b'{"ask": "status"}\n')
@@ -231,7 +231,7 @@ class HydraNode:
                 await writer.wait_closed()
 
     def is_guarded(self, number: int) -> bool:
-        """Return whether all links of its guardian are ready for this id."""
+        """Return whether all links of its guardian are bound to this id."""
         key = self._starts, number
         if self._guarded != key:
             text = self.log.read_text(errors="replace")
@@ -241,7 +241,7 @@ class HydraNode:
 
 
 class Network:
-    """Three nodes, all linked to all, two IRC servers to choose from, and somebody on each of these."""
+    """Three fully linked nodes, two IRC servers, and a client on each of these."""
 
     def __init__(self, name: str, directory: Path, scale: float, *, guardian: bool) -> None:
         self.name, self.scale, self.guardian = name, scale, guardian
@@ -296,7 +296,7 @@ class Network:
         return index, next(number for number, server in enumerate(self.servers) if str(server.port) == port)
 
     def trace(self) -> list[str]:
-        """Return what all nodes logged."""
+        """Return the logs of all nodes."""
         return [
             f"{node.log.name} {line}"
             for node in self.nodes
@@ -305,7 +305,7 @@ class Network:
         ]
 
     async def stop(self) -> None:
-        """End everything at once."""
+        """Kill everything at once."""
         for user in self.users:
             with suppress(AttributeError):
                 await user.close()

@@ -1,7 +1,7 @@
 """Lines a second: from IRC through a line of three nodes, and from the last of them to IRC.
 
 The leader is at one end and the application at the other, so that every node in between receives and sends each line.
-Lines go in as fast as they come out, with so many on the way; nothing may be missing in the end.
+Lines go in as fast as they come out, with a limited number in flight; none may be missing at the end.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from hydra.networks import CHANNEL, NICK, SIZE
 LINE = 100
 """Bytes of a line from IRC."""
 FLIGHT = 4_000
-"""Lines on the way from IRC."""
+"""Lines from IRC in flight."""
 SPEAKERS, SAYING = 4, 200
-"""Clients that have lines said, and lines of each that are under way; a node takes 1,000."""
+"""Clients that submit lines, and lines in flight of each; a node accepts 1,000."""
 
 Figures = dict[str, float]
 
@@ -36,7 +36,7 @@ Figures = dict[str, float]
 class Line:
     """Nodes a, b and c, of which a leads; a is linked with b, and b with c.
 
-    :ivar given: lines that the IRC server was told to send so far.
+    :ivar given: number of lines that the IRC server was told to send.
     """
 
     def __init__(self, directory: Path, *, profiles: bool = False) -> None:
@@ -76,21 +76,21 @@ class Line:
         return client
 
     def status(self, name: str) -> dict[str, Any]:
-        """Return how it looks from a node."""
+        """Return the status of a node."""
         with self.dial(name) as client:
             client.sendall(b'{"ask": "status"}\n')
             found: dict[str, Any] = json.loads(client.makefile().readline())["status"]
             return found
 
     def give(self, count: int) -> None:
-        """Let the IRC server send so many lines more."""
+        """Let the IRC server send further lines."""
         assert self.server.input is not None
         self.server.input.write(b"give %d %d\n" % (self.given, count))
         self.server.input.flush()
         self.given += count
 
     def said(self) -> tuple[int, float]:
-        """Return how many lines the IRC server was given, and when the last came."""
+        """Return the number of lines that the IRC server received, and the time of the last one."""
         assert self.server.input is not None
         assert self.server.output is not None
         self.server.input.write(b"said\n")
@@ -103,12 +103,12 @@ class Line:
         return [cpu_of([node.pid]) for node in self.nodes]
 
     def stop(self) -> None:
-        """End everything at once."""
+        """Kill everything at once."""
         for node in [*self.nodes, self.server]:
             node.stop()
 
     def finish(self) -> None:
-        """End the nodes so that they write their profiles."""
+        """Stop the nodes so that they write their profiles."""
         for node in reversed(self.nodes):
             node.process.terminate()
             node.process.wait(20)
@@ -116,11 +116,11 @@ class Line:
 
 
 def relay(line: Line, seconds: float) -> Figures:
-    """Return lines a second that come out of node c, counted by one client that follows it."""
+    """Return the lines per second of node c, counted by a client that follows it."""
     first = line.given
     with line.dial("c") as client:
         client.sendall(b'{"ask": "follow"}\n')
-        # That it follows, and who leads.
+        # The confirmation of following, and the leader.
         greeting = b""
         while greeting.count(b"\n") < 2:
             greeting += client.recv(65_536)
@@ -145,7 +145,7 @@ def relay(line: Line, seconds: float) -> Figures:
 
 
 def speak(line: Line, seconds: float) -> Figures:
-    """Return lines a second that node c has said on IRC."""
+    """Return the lines per second that node c has said on IRC."""
     clients = [line.dial("c") for _ in range(SPEAKERS)]
     under_way = dict.fromkeys(clients, 0)
     answers = dict.fromkeys(clients, b"")
@@ -187,7 +187,7 @@ def _figures(count: int, seconds: float, used: list[float]) -> Figures:
 
 
 def codec(seconds: float) -> Figures:
-    """Return microseconds that the codec takes for a line."""
+    """Return the microseconds of the codec per line."""
     body = fast_irc.line(1, LINE).rstrip()
     wire = HydraCodec()
     figures: Figures = {}
@@ -211,7 +211,7 @@ def codec(seconds: float) -> Figures:
 
 
 def ngircd(port: int, count: int) -> float:
-    """Return lines a second from one client of an IRC server to another."""
+    """Return the lines per second from one client of an IRC server to another."""
     talker, listener = (
         wait_until(lambda: socket.create_connection(("127.0.0.1", port), 10.0), "ngircd listens") for _ in range(2)
     )
@@ -239,7 +239,7 @@ def ngircd(port: int, count: int) -> float:
 
 
 def profile(directory: Path, name: str, top: int = 12) -> list[str]:
-    """Return what took most time of a node that was profiled: own seconds, calls, function."""
+    """Return the most expensive functions of a profiled node: own seconds, calls, function."""
     stats: Any = pstats.Stats(str(directory / f"{name}.profile"))
     rows = sorted(stats.stats.items(), key=lambda row: -row[1][2])
     total = sum(row[1][2] for row in rows if "poll" not in row[0][2])

@@ -1,4 +1,4 @@
-"""What was measured, as tables."""
+"""Tables of the results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WANTED_SECONDS, WANTED_RATE = 2.0, 10_000
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under each other; all columns but the first are numbers."""
+    """Print a table; all columns but the first are numbers."""
     lines = [list(head), *(list(map(str, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     for line in lines:
@@ -28,13 +28,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def spread(values: Sequence[float]) -> tuple[str, str, str]:
-    """Return median, 95th percentile and the longest."""
+    """Return the median, the 95th percentile and the maximum."""
     ordered = sorted(values)
     return f"{median(ordered):.3f}", f"{ordered[round(0.95 * (len(ordered) - 1))]:.3f}", f"{ordered[-1]:.3f}"
 
 
 def by_kind(failovers: Iterable[Failover]) -> dict[tuple[float, str], list[Failover]]:
-    """Return them sorted."""
+    """Return failovers by kind."""
     found: dict[tuple[float, str], list[Failover]] = {}
     for failover in failovers:
         found.setdefault((failover.scale, failover.kind), []).append(failover)
@@ -42,7 +42,7 @@ def by_kind(failovers: Iterable[Failover]) -> dict[tuple[float, str], list[Failo
 
 
 def print_failovers(failovers: list[Failover], others: dict[str, list[float]]) -> None:
-    """Print how long it took, and how that is to others."""
+    """Print durations of failovers, and their ratios to other systems."""
     rows: list[Sequence[object]] = []
     for (scale, kind), those in by_kind(failovers).items():
         seconds = [failover.seconds for failover in those]
@@ -55,7 +55,7 @@ def print_failovers(failovers: list[Failover], others: dict[str, list[float]]) -
 
 
 def print_lines(failovers: list[Failover]) -> None:
-    """Print what became of lines."""
+    """Print the outcomes of lines."""
     names = ("talked", "lost", "lost at another time", "heard by one only", "heard twice", "reported as missed")
     said = ("to be said", "outcome said", "outcome uncertain", "outcome refused", "outcome nothing")
     said += ("said, never seen", "uncertain, but seen", "refused, but seen", "said twice")
@@ -71,7 +71,7 @@ def print_lines(failovers: list[Failover]) -> None:
 
 
 def print_rates(rates: dict[str, list[dict[str, float]]]) -> None:
-    """Print lines a second, and what a line costs each node."""
+    """Print lines a second, and the cost of a line at each node."""
     print("Lines a second, and µs of CPU of each node for a line (a leads, c is at the far end)")
     rows = []
     for name, turns in rates.items():
@@ -82,7 +82,7 @@ def print_rates(rates: dict[str, list[dict[str, float]]]) -> None:
 
 
 def print_wants(failovers: list[Failover], rates: dict[str, list[dict[str, float]]]) -> bool:
-    """Print what is wanted and what there is; return whether all is well."""
+    """Print targets and results; return whether all targets are met."""
     found: list[tuple[str, str, bool]] = []
     for (scale, kind), those in by_kind(failovers).items():
         if scale == 1.0 and kind in QUICK:
@@ -100,5 +100,5 @@ def print_wants(failovers: list[Failover], rates: dict[str, list[dict[str, float
 
 
 def as_json(failovers: list[Failover]) -> list[dict[str, Any]]:
-    """Return them for a file."""
+    """Return failovers for a JSON file."""
     return [failover._asdict() for failover in failovers]

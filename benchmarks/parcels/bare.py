@@ -1,4 +1,4 @@
-"""The least that Twisted can do, in a process of its own: HTTP that answers every POST alike, and a TCP echo."""
+"""Lower bound of Twisted in a process of its own: HTTP with a constant response to every POST, and a TCP echo."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from twisted.web.server import Site
 
 
 class Created(Resource):
-    """Answers 201 and a little JSON."""
+    """Resource that answers 201 and a little JSON."""
 
     isLeaf = True
     count = 0
@@ -26,21 +26,21 @@ class Created(Resource):
 
 
 class Quiet(Site):
-    """A site that notes nobody, as ours."""
+    """Site without access log, like that of a node."""
 
     def log(self, request: object) -> None:
         """Twisted: a request is done."""
 
 
 class Echo(Protocol):
-    """Sends back what comes."""
+    """Protocol that echoes received data."""
 
     def connectionMade(self) -> None:
-        """Twisted: somebody is there."""
+        """Disable Nagle's algorithm."""
         self.transport.setTcpNoDelay(True)
 
     def dataReceived(self, data: bytes) -> None:
-        """Twisted: bytes."""
+        """Echo data."""
         self.transport.write(data)
 
 

@@ -1,4 +1,4 @@
-"""Loads that need a process of their own: forked, with a reactor if they want one."""
+"""Loads in forked processes, with a reactor if required."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from parcels.nodes import Unfit
 
 
 def in_child(work: Callable[..., Any], *arguments: object, patience: float = 60.0) -> Any:
-    """Return what ``work`` returns, called in a process that is forked for it. :raises Unfit: if it raises anything."""
+    """Return the result of ``work`` in a forked process. :raises Unfit: if it raises anything."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
 
@@ -42,7 +42,7 @@ def in_child(work: Callable[..., Any], *arguments: object, patience: float = 60.
 
 
 def run_in_reactor(work: Callable[[Any], Any]) -> Any:
-    """Return what the coroutine function ``work`` returns, run with the reactor of this process, which ends then."""
+    """Return the result of the coroutine function ``work``, run with the reactor of this process, which then stops."""
     from twisted.internet import reactor
     from twisted.internet.defer import ensureDeferred
     from twisted.python.failure import Failure

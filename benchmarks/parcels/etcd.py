@@ -1,4 +1,4 @@
-"""etcd, and puts through gRPC."""
+"""etcd cluster, and its load of puts through gRPC."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from parcels.nodes import Cluster, Node, Unfit, fetch, free_ports, wait_until
 
 KEY, VALUE = b"k", b"x" * 128
 WAYS = ((1, 64), (64, 1))
-"""Connections, and streams on each, that 64 clients may have; the better one counts."""
+"""Connections and streams per connection of 64 clients; the better combination counts."""
 GRPC = ("-H", "content-type: application/grpc", "-H", "te: trailers")
 
 
 class EtcdCluster(Cluster):
-    """``etcd`` so many times.
+    """A cluster of ``etcd`` processes.
 
-    :ivar urls: where clients go.
+    :ivar urls: client URLs.
     """
 
     def __init__(self, size: int, directory: Path, *, fsync: bool = False) -> None:
@@ -28,7 +28,7 @@ class EtcdCluster(Cluster):
         self._fsync = fsync
 
     def start(self) -> None:
-        """Start them all and wait until they agree on a leader."""
+        """Start all nodes and wait until they agree on a leader."""
         etcd = program("etcd", "etcd-server")
         ports = free_ports(2 * self.size)
         self.urls = [f"http://127.0.0.1:{port}" for port in ports[: self.size]]
@@ -39,13 +39,13 @@ class EtcdCluster(Cluster):
             command += ["--listen-client-urls", url, "--advertise-client-urls", url, "--log-level", "error"]
             command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
             command += ["--initial-cluster", everybody, "--initial-cluster-state", "new"]
-            # Not in what 3.4 says of itself, but it knows it.
+            # Version 3.4 supports it without documenting it.
             command += [] if self._fsync else ["--unsafe-no-fsync"]
             self.nodes.append(Node(f"etcd.{ports[index]}", command, self.directory))
         self.leader = wait_until(self._find_leader, "etcd has a leader", self.nodes) - 1
 
     def _find_leader(self) -> int:
-        # One more than its index, and 0 if they do not agree.
+        # The index plus one, and 0 if they do not agree.
         answers = [fetch(f"{url}/v3/maintenance/status", {}) for url in self.urls]
         leaders = {answer.get("leader", "0") for answer in answers}
         for index, answer in enumerate(answers, 1):
@@ -54,7 +54,7 @@ class EtcdCluster(Cluster):
         return 0
 
     def revision(self) -> int:
-        """Return how many changes there were."""
+        """Return the number of changes."""
         answer = fetch(f"{self.urls[self.leader]}/v3/kv/range", {"key": "aw=="})
         return int(answer["header"]["revision"])
 

@@ -1,7 +1,7 @@
-"""How long nobody gets a number when the node that orders is gone: from its end to the next answer by another node.
+"""Failover: time without an acknowledgement from the end of the leader to the next answer of another node.
 
-Ours is asked as an application asks, by a publisher with one event in flight, which begins to publish at the very
-moment. etcd and PySyncObj are asked anew every 20 ms, so that a request that got lost on the way costs them nothing.
+The parcels cluster has a publisher with one event in flight, which starts at that very moment. etcd and PySyncObj get a
+new request every 20 ms, so that a lost request does not delay their measurement.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SIZE = 3
 OURS_KILLED, OURS_SILENT, ETCD, SYNCOBJ = "ours, killed", "ours, silent", "etcd, killed", "PySyncObj, killed"
 ASK_EVERY = 0.02
 CALM = (0.3, 0.8)
-"""Seconds that all is well before, at random, so that the end comes at any time between two heartbeats."""
+"""Maximum random delay before the end of the leader, so that it falls at any time between two heartbeats."""
 
 
 def _publish_through(places: Sequence[tuple[str, int]], pid: int, number: int, calm: float) -> float:
@@ -52,14 +52,14 @@ def _publish_through(places: Sequence[tuple[str, int]], pid: int, number: int, c
 
 
 def _next(last: int, number: int) -> int:
-    # There is one publisher, and each of its events has to be in the order once.
+    # Each event of the only publisher must be ordered once.
     if number != last + 1:
         raise Unfit(f"event {number:,} came after {last:,}")
     return number
 
 
 def ours(directory: Path, number: signal.Signals, rng: Random) -> float:
-    """Return seconds without an answer of our cluster when its leader gets a signal."""
+    """Return the seconds without an acknowledgement of a parcels cluster whose leader gets a signal."""
     with OurCluster(SIZE, directory) as cluster:
         places = [cluster.places[index] for index in cluster.others]
         leader = cluster.nodes[cluster.leader].pid
@@ -67,7 +67,7 @@ def ours(directory: Path, number: signal.Signals, rng: Random) -> float:
 
 
 def etcd(directory: Path, rng: Random) -> float:
-    """Return seconds without an answer of etcd when its leader is killed."""
+    """Return the seconds without an acknowledgement of etcd whose leader is killed."""
     with EtcdCluster(SIZE, directory) as cluster:
         urls = [f"{cluster.urls[index]}/v3/kv/put" for index in cluster.others]
         ends = time.monotonic() + rng.uniform(*CALM)
@@ -83,10 +83,10 @@ def etcd(directory: Path, rng: Random) -> float:
                 done, _ = wait(asked, ASK_EVERY, FIRST_COMPLETED)
                 if answers := [when for each in done if (when := each.result()) is not None]:
                     return min(answers) - since
-                # One that failed is not asked again; it keeps its place so that URLs take turns.
+                # A failed node is not asked again; it keeps its index, so that the URLs alternate.
                 time.sleep(ASK_EVERY if done else 0)
         finally:
-            # What still waits for an answer gets none from the dead.
+            # Pending requests get no answer from a dead node.
             cluster.stop()
             executor.shutdown(cancel_futures=True)
     raise Unfit(f"etcd did not come back within {PATIENCE:g} s")
@@ -100,7 +100,7 @@ def _put(url: str) -> float | None:
 
 
 def syncobj(directory: Path, rng: Random) -> float:
-    """Return seconds without an answer of PySyncObj when its leader is killed."""
+    """Return the seconds without an acknowledgement of PySyncObj whose leader is killed."""
     with SyncObjCluster(SIZE, directory) as cluster:
         asked = cluster.others[0]
         ends = time.monotonic() + rng.uniform(*CALM)

@@ -1,4 +1,4 @@
-"""What is kept of a measurement."""
+"""Results of the measurements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Figures = dict[str, float]
 
 
 def rates(times: list[float], seconds: float) -> Figures:
-    """Return throughput and percentiles, all in seconds, of operations that took ``times`` and ended in ``seconds``."""
+    """Return throughput and percentiles, in seconds, of operations that took ``times`` within ``seconds``."""
     ordered = sorted(times) or [float("nan")]
     return {
         "rate": len(times) / seconds,
@@ -22,18 +22,18 @@ def rates(times: list[float], seconds: float) -> Figures:
 
 
 def exponent(sizes: Iterable[int], costs: Iterable[float]) -> float:
-    """Return with which power of the size costs grow: the slope of a straight line through the logarithms."""
+    """Return the exponent of the growth of costs: the slope of a line through the logarithms."""
     return linear_regression([log(size) for size in sizes], [log(cost) for cost in costs]).slope
 
 
 class Results:
-    """Figures of all rounds, by size of the cluster, and by load.
+    """Figures of all rounds, by size of the cluster and by load.
 
-    :ivar failover: seconds of every interruption, by whose it was.
-    :ivar missing: what is not installed, and what to do about it.
-    :ivar failures: what went wrong.
-    :ivar notes: what else is to be known.
-    :ivar took: seconds that each part took, all rounds together.
+    :ivar failover: seconds of every failover, by system.
+    :ivar missing: programs that are not installed, with advice.
+    :ivar failures: errors.
+    :ivar notes: further remarks.
+    :ivar took: seconds of each part over all rounds.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Results:
         self.took: dict[str, float] = {}
 
     def add(self, turn: int, size: int, load: str, figures: Figures) -> None:
-        """Keep the figures of round ``turn``, counted from 0."""
+        """Add the figures of round ``turn``, counted from 0."""
         rounds = self.rounds.setdefault(size, {}).setdefault(load, [])
         rounds += [None] * (turn + 1 - len(rounds))
         rounds[turn] = figures
@@ -56,7 +56,7 @@ class Results:
         return [None if figures is None else figures.get(figure) for figures in rounds]
 
     def median(self, size: int, load: str, figure: str = "rate") -> float | None:
-        """Return the median of a figure, if there is one."""
+        """Return the median of a figure, ``None`` without one."""
         values = [value for value in self.values(size, load, figure) if value is not None]
         return median(values) if values else None
 
@@ -76,7 +76,7 @@ class Results:
         return median(ratios) if ratios else None
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything, for a file."""
+        """Return all results, for a JSON file."""
         return {
             "missing": self.missing,
             "failures": self.failures,

@@ -1,4 +1,4 @@
-"""h2load: so many requests, and how long each took."""
+"""Load by h2load: a number of requests and their durations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGE = "nghttp2-client"
 
 
 def run(url: str, body: Path, count: int, clients: int, streams: int, *options: str) -> Figures:
-    """Make ``count`` POSTs over ``clients`` connections with ``streams`` in flight on each, and return its figures.
+    """Make ``count`` POSTs over ``clients`` connections with ``streams`` in flight on each, and return the figures.
 
     :raises Missing: if it is not installed. :raises Unfit: if any request failed.
     """
@@ -37,9 +37,9 @@ def run(url: str, body: Path, count: int, clients: int, streams: int, *options: 
 
 
 def timed(url: str, body: Path, seconds: float, clients: int, streams: int, *options: str) -> tuple[Figures, int]:
-    """Warm up, then make as many requests as take about ``seconds``; return figures, and how many requests in all."""
+    """Warm up, then make requests for about ``seconds``; return figures and the total number of requests."""
     few = 20 * max(clients, streams) if clients * streams > 1 else 100
     rate = run(url, body, few, clients, streams, *options)["rate"]
-    # A number, not a time, so that what happened at the other end can be compared to the last one.
+    # A number and not a time, so that it can be compared with the state of the cluster.
     count = max(int(rate * seconds), few)
     return run(url, body, count, clients, streams, *options), few + count

@@ -1,4 +1,4 @@
-"""Processes of a cluster, each in a process group of its own, and what they use."""
+"""Processes of a cluster, each in a process group of its own, and their CPU time."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from urllib.request import Request, urlopen
 from race.servers import cpu_seconds
 
 PATIENCE = 25.0
-"""Seconds that anything may take to start, or to get to where it should be."""
+"""Seconds within which any process must start or reach its state."""
 
 
 class Unfit(Exception):
-    """A measurement is worth nothing, for the reason that is the message."""
+    """A measurement is invalid, for the reason in the message."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Return TCP ports that were free a moment ago, no two alike."""
+    """Return distinct TCP ports that were free a moment ago."""
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
@@ -34,16 +34,16 @@ def free_ports(count: int) -> list[int]:
 
 
 def fetch(url: str, body: object = None, timeout: float = 5.0) -> Any:
-    """Return the JSON that is at a URL, or what it answers to ``body`` as JSON."""
+    """Return the JSON at a URL, or the JSON response to ``body``."""
     data = None if body is None else json.dumps(body).encode()
     with urlopen(Request(url, data, {"Content-Type": "application/json"}), timeout=timeout) as answer:
         return json.load(answer)
 
 
 def wait_until(true: Callable[[], Any], what: str, nodes: Iterable[Node] = (), patience: float = PATIENCE) -> Any:
-    """Return what ``true`` returns as soon as that is true, and ask it until then.
+    """Return the first true result of ``true``, polled.
 
-    :raises Unfit: if a node ends meanwhile, or it takes too long.
+    :raises Unfit: if a node exits meanwhile, or it takes too long.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -58,7 +58,7 @@ def wait_until(true: Callable[[], Any], what: str, nodes: Iterable[Node] = (), p
 
 
 class Node:
-    """A process that was started here, and that is gone with all that it started when it is stopped.
+    """A process whose whole group is killed when it is stopped.
 
     :ivar input: its standard input, with ``pipes``.
     :ivar output: its standard output, with ``pipes``.
@@ -81,22 +81,22 @@ class Node:
 
     @property
     def pid(self) -> int:
-        """Of the process, and of its group."""
+        """Return the id of the process and of its group."""
         return self.process.pid
 
     def check(self) -> None:
-        """:raises Unfit: if it has ended."""
+        """:raises Unfit: if it has exited."""
         if self.process.poll() is not None:
             raise Unfit(f"{self.name} ended: {self._log.read_text(errors='replace')[-1_500:]}")
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to its group, which is there for as long as it was not waited for."""
+        """Send a signal to its group, which exists until it is waited for."""
         if self.process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
     def stop(self) -> None:
-        """End it at once."""
+        """Kill it."""
         self.signal(signal.SIGKILL)
         self.process.wait()
         for pipe in (self.input, self.output):
@@ -106,14 +106,14 @@ class Node:
 
 
 def cpu_of(pids: Iterable[int]) -> float:
-    """Return CPU seconds that processes have used, in user and system mode."""
+    """Return the CPU seconds of processes, in user and system mode."""
     return sum(map(cpu_seconds, pids))
 
 
 class Cluster:
-    """Nodes that belong together.
+    """Nodes of one cluster.
 
-    :ivar leader: index of the node that orders.
+    :ivar leader: index of the leader.
     """
 
     def __init__(self, size: int, directory: Path) -> None:
@@ -124,12 +124,12 @@ class Cluster:
 
     @property
     def pids(self) -> list[int]:
-        """Of all nodes."""
+        """Return the ids of all nodes."""
         return [node.pid for node in self.nodes]
 
     @property
     def others(self) -> list[int]:
-        """Indexes of the nodes that do not order."""
+        """Return the indexes of the followers."""
         return [index for index in range(self.size) if index != self.leader]
 
     def start(self) -> None:
@@ -137,7 +137,7 @@ class Cluster:
         raise NotImplementedError
 
     def stop(self) -> None:
-        """End all nodes."""
+        """Stop all nodes."""
         for node in self.nodes:
             node.signal(signal.SIGKILL)
         for node in self.nodes:

@@ -1,4 +1,4 @@
-"""What else ran on the machine meanwhile."""
+"""Load of other processes on the machine during a measurement."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Busy(NamedTuple):
-    """Seconds since the machine started, over all cores, but for those of this process and its children."""
+    """CPU seconds of all cores since boot, without those of this process and its children."""
 
     wall: float
     used: float
@@ -20,7 +20,7 @@ class Busy(NamedTuple):
 
     @classmethod
     def now(cls) -> Busy:
-        """Look at the clocks. Children count once they were waited for."""
+        """Read the counters. Children count once they were waited for."""
         fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
         user, nice, system, _idle, _wait, interrupts, soft, stolen = (int(field) / TICKS for field in fields[:8])
         times = os.times()
@@ -29,14 +29,14 @@ class Busy(NamedTuple):
 
 
 def idle(seconds: float) -> float:
-    """Return how many cores everybody else uses, over so many seconds in which nothing is done here."""
+    """Return the number of cores used by other processes, over an idle interval."""
     before = Busy.now()
     time.sleep(seconds)
     return share_of_others(before)[0]
 
 
 def share_of_others(since: Busy) -> tuple[float, float]:
-    """Return how many cores everybody else used, and how many the host took away, since then."""
+    """Return the number of cores used by other processes, and stolen by the host, since then."""
     now = Busy.now()
     wall = now.wall - since.wall
     others = (now.used - since.used) - (now.ours - since.ours)

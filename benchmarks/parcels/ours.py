@@ -1,4 +1,4 @@
-"""Our cluster, and whether what it holds is what was published."""
+"""Parcels cluster, and checks of its events."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 from parcels.nodes import Cluster, Node, Unfit, fetch, free_ports, wait_until
 
 PAGE = 1_000
-"""Events that one GET /events answers with at most."""
+"""Maximum number of events in a response to GET /events."""
 
 
 class OurCluster(Cluster):
-    """``twistd parcels-node`` so many times, in memory.
+    """A cluster of ``twistd parcels-node`` processes in memory.
 
-    :ivar places: where each listens for publishers, and the other nodes.
-    :ivar urls: where each serves HTTP.
+    :ivar places: addresses for publishers and other nodes.
+    :ivar urls: HTTP URLs.
     """
 
     def start(self) -> None:
-        """Start them all and wait until each knows all the others."""
+        """Start all nodes and wait until each knows all others."""
         ports = free_ports(2 * self.size)
         self.places = [("127.0.0.1", port) for port in ports[: self.size]]
         self.urls = [f"http://127.0.0.1:{port}" for port in ports[self.size :]]
@@ -30,7 +30,7 @@ class OurCluster(Cluster):
             command = [twistd, "-n", "--pidfile=", "parcels-node", "--name", f"n{index}"]
             command += ["--listen", f"tcp:{port}:interface=127.0.0.1", "--http", f"tcp:{http}:interface=127.0.0.1"]
             command += [] if index else ["--bootstrap"]
-            # The others learn of one another by the first.
+            # The others discover one another through the first.
             command += ["--neighbour", f"127.0.0.1:{ports[0 if index else 1]}"]
             self.nodes.append(Node(f"ours.{port}", command, self.directory))
         for index in range(self.size):
@@ -38,7 +38,7 @@ class OurCluster(Cluster):
         self.leader = int(self.state(0)["leader"][1:])
 
     def state(self, index: int) -> Any:
-        """Return what a node says of the cluster."""
+        """Return a node's state of the cluster."""
         return fetch(f"{self.urls[index]}/cluster")
 
     def _knows_all(self, index: int) -> bool:
@@ -54,9 +54,9 @@ class OurCluster(Cluster):
                 raise Unfit(f"node {index} is at event {last:,}, and {sequence:,} are known of")
 
     def check_events(self, first: int, events: list[bytes]) -> None:
-        """:raises Unfit: unless every node holds just these events from ``first`` on.
+        """:raises Unfit: unless every node holds exactly these events from ``first`` on.
 
-        ``events`` may be a part of what was published; only its beginning and its end are looked at if it is long.
+        ``events`` may be a part of what was published; of a long one only the beginning and the end are compared.
         """
         for start in {0, max(len(events) - PAGE, 0)}:
             wanted = events[start : start + PAGE]

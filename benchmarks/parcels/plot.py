@@ -1,4 +1,4 @@
-"""The figures as a picture: throughput for each kind of load, time against throughput, fail-over, and cost."""
+"""Plot of the figures: throughput by load, latency against throughput, failover, and cost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from parcels.wanted import (
     growth,
 )
 
-# Okabe and Ito's colours, as in the race.
+# Okabe and Ito's palette, as in the race.
 OURS_COLOUR, ETCD_COLOUR, FSYNC_COLOUR, SYNCOBJ_COLOUR, BARE_COLOUR = (
     "#0072B2",
     "#E69F00",
@@ -65,7 +65,7 @@ OVER_HTTP: Bars = {
 
 
 def draw(results: Results, directory: Path, machine: Mapping[str, str]) -> list[Path]:
-    """Write the plot as SVG and as PNG; return where."""
+    """Write the plot as SVG and PNG; return the paths."""
     matplotlib.rcParams["svg.hashsalt"] = "parcels"
     figure = Figure(figsize=(14, 8.4), layout="constrained")
     panels = figure.subplots(2, 3)

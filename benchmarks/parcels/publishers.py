@@ -1,4 +1,4 @@
-"""Load over our own TCP client, in one process: so many clients, each with so many events in flight."""
+"""Load by the library's TCP client, in one process with a number of clients and of events in flight."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ SIZE = 128
 
 
 class Load(NamedTuple):
-    """What to publish with.
+    """Parameters of a load.
 
-    :ivar places: where connections go to; connection n goes to place n modulo their number.
+    :ivar places: target addresses; connection n goes to place n modulo their number.
     :ivar connections: publishers, each with a connection.
     :ivar flight: events in flight, over all connections.
-    :ivar pids: of the nodes.
+    :ivar pids: ids of the nodes.
     """
 
     places: Sequence[tuple[str, int]]
@@ -33,7 +33,7 @@ class Load(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of it: figures, the first number, and all events in the order of their numbers."""
+    """Result of a load: figures, the first number, and all events in the order of their numbers."""
 
     figures: Figures
     first: int
@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
 
 
 class Stream:
-    """Publishes the next event as soon as one is answered, and notes numbers and times."""
+    """Publisher that sends the next event once one is acknowledged, and records numbers and times."""
 
     def __init__(self, publishers: Sequence[Any], load: Load, done: Any) -> None:
         self._clock = time.perf_counter
@@ -95,7 +95,7 @@ class Stream:
         self._cpu.append((cpu_of(self._load.pids), time.process_time()))
 
     def outcome(self) -> Outcome:
-        """:raises Unfit: unless the numbers are distinct and without holes."""
+        """:raises Unfit: unless the numbers are distinct and without gaps."""
         if not self.times or len(self._cpu) < 2:
             raise Unfit("the time was too short for a single event")
         self.numbers.sort()
@@ -113,7 +113,7 @@ class Stream:
 
 
 def publish(load: Load) -> Outcome:
-    """Publish, and return what came of it. For a process of its own."""
+    """Publish, and return the result. For a process of its own."""
 
     async def work(reactor: Any) -> Outcome:
         from twisted.internet.defer import Deferred
@@ -135,7 +135,7 @@ def publish(load: Load) -> Outcome:
 
 
 def echo(place: tuple[str, int], seconds: float, warm_up: float) -> Figures:
-    """Send 128 bytes and wait until they are back, again and again: the floor. For a process of its own."""
+    """Measure round trips of 128 bytes, as a lower bound. For a process of its own."""
 
     async def work(reactor: Any) -> Figures:
         from twisted.internet.defer import Deferred

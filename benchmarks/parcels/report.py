@@ -1,4 +1,4 @@
-"""What is printed."""
+"""Printed report."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from parcels.wanted import ECHO, ETCD_ONE, ETCD_OWN, ETCD_SHARED, SEQUENTIAL, SY
 
 
 def number(value: float | None, digits: int = 0) -> str:
-    """Return a figure for a table."""
+    """Format a figure for a table."""
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows below one another."""
+    """Print a table."""
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     for row in (head, *rows):
         cells = [
@@ -28,7 +28,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def micro(value: float | None) -> str:
-    """Return seconds as microseconds for a table."""
+    """Format seconds as microseconds."""
     return number(None if value is None else value * 1e6)
 
 
@@ -60,7 +60,7 @@ def print_loads(results: Results) -> None:
 
 
 def print_failover(results: Results) -> None:
-    """Print interruptions."""
+    """Print failovers."""
     if not results.failover:
         return
     print(f"Seconds from the end of the node that orders, of {SIZE}, to the next answer by another\n")
@@ -72,7 +72,7 @@ def print_failover(results: Results) -> None:
 
 
 def print_growth(results: Results) -> None:
-    """Print what an event costs."""
+    """Print the cost of an event."""
     sizes, costs, power = growth(results)
     if power is None:
         return
@@ -81,7 +81,7 @@ def print_growth(results: Results) -> None:
 
 
 def print_wants(results: Results) -> None:
-    """Print what is wanted beside what is."""
+    """Print targets and results."""
     rows = [
         [want.what, want.nodes, number(want.value, 2), want.target, "met" if want.met else "MISSED", want.note]
         for want in wants(results)

@@ -1,4 +1,4 @@
-"""PySyncObj, from outside."""
+"""PySyncObj cluster, controlled from outside."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SCRIPT = Path(__file__).with_name("syncobj_node.py")
 class SyncObjCluster(Cluster):
     """Processes with a replicated list.
 
-    :param batches: let commands wait until more can go together, which is its default, but slow for a client that waits
-        for each answer.
+    :param batches: let commands wait to be sent together, which is its default, but slow for a client that waits for
+        each answer.
     """
 
     def __init__(self, size: int, directory: Path, *, batches: bool = True) -> None:
@@ -29,7 +29,7 @@ class SyncObjCluster(Cluster):
         self._batches = "batches" if batches else "at-once"
 
     def start(self) -> None:
-        """Start them all and wait until they agree on a leader."""
+        """Start all nodes and wait until they agree on a leader."""
         if find_spec("pysyncobj") is None:
             raise Missing("not installed: pip install pysyncobj")
         places = [f"127.0.0.1:{port}" for port in free_ports(self.size)]
@@ -51,7 +51,7 @@ class SyncObjCluster(Cluster):
         return leaders.pop() if len(leaders) == 1 and connected else None
 
     def ask(self, index: int, **command: Any) -> Any:
-        """Return what a node answers."""
+        """Return the answer of a node."""
         node = self.nodes[index]
         assert node.input is not None
         assert node.output is not None
@@ -67,7 +67,7 @@ class SyncObjCluster(Cluster):
         return json.loads(line)
 
     def load(self, flight: int, seconds: float, warm_up: float) -> Figures:
-        """Give commands on the leader."""
+        """Run commands on the leader."""
         before, cpu = self.ask(self.leader, do="count"), cpu_of(self.pids)
         outcome = self.ask(self.leader, do="load", flight=flight, seconds=seconds, warm_up=warm_up)
         cpu = cpu_of(self.pids) - cpu
@@ -77,6 +77,6 @@ class SyncObjCluster(Cluster):
         for index in range(self.size):
             wait_until(lambda index=index: self.ask(index, do="count") >= done, "PySyncObj has all", self.nodes)
         figures = rates(outcome["times"], outcome["seconds"])
-        # It loads itself, so this is more than what its nodes need.
+        # It generates its own load, so this includes more than the work of its nodes.
         figures["node_us_per_event"] = cpu / max(outcome["done"], 1) * 1e6
         return figures | {"lost": outcome["lost"], "failed": outcome["failed"]}

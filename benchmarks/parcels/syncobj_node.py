@@ -1,6 +1,6 @@
-"""A node of PySyncObj with a replicated list, and, in the same process, its load: there is no client protocol.
+"""PySyncObj node with a replicated list and, in the same process, its load, because there is no client protocol.
 
-Commands come as JSON on standard input, one a line, and are answered so on standard output.
+Commands come as JSON on standard input, one a line, and are answered in the same way on standard output.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf, replicated
 
 VALUE = "x" * 128
 GIVEN_UP = 5.0
-"""Seconds after which a callback that was not called counts as lost."""
+"""Seconds after which a missing callback counts as lost."""
 PROBE_EVERY = 0.02
 
 
 class Values(SyncObj):
-    """A list that all nodes have."""
+    """Replicated list."""
 
     def __init__(self, own: str, others: list[str], batches: bool) -> None:
-        # All else as it comes, but that nodes which start together need not wait 5 s for each other.
+        # Default settings, except that nodes which start together do not wait 5 s for each other.
         super().__init__(own, others, SyncObjConf(connectionRetryTime=0.2, appendEntriesUseBatch=batches))
         self.values: list[str] = []
 
     @replicated
     def add(self, value: str) -> int:
-        """Append, and return how many there are."""
+        """Append, and return the length."""
         self.values.append(value)
         return len(self.values)
 
 
 class Load:
-    """So many commands in flight; the next is given when one is called back."""
+    """Load with a number of commands in flight; each callback issues the next."""
 
     def __init__(self, values: Values, flight: int, seconds: float, warm_up: float) -> None:
         self._values = values
@@ -48,7 +48,7 @@ class Load:
         self.ended = False
 
     def run(self) -> dict[str, Any]:
-        """Give commands until the time is over, wait for callbacks, and return what came of it."""
+        """Issue commands until the time is over, wait for callbacks, and return the figures."""
         for _ in range(self._flight):
             self._give()
         while (now := time.perf_counter()) < self.end + GIVEN_UP:
@@ -83,7 +83,7 @@ class Load:
         self._values.add(VALUE, callback=called)
 
     def _count(self, now: float, seconds: float) -> None:
-        # They come in bursts, so what is counted begins and ends with an answer.
+        # Callbacks come in bursts, so the measured interval starts and ends with one.
         if self.begin <= now < self.end:
             if not self.times:
                 self.begin = now
@@ -93,7 +93,7 @@ class Load:
 
 
 def probe(values: Values, patience: float) -> float | None:
-    """Give a command again and again; return the time by the monotonic clock when one is called back."""
+    """Issue a command repeatedly; return the monotonic time of the first callback."""
     answered = threading.Event()
     when: list[float] = []
 
@@ -111,7 +111,7 @@ def probe(values: Values, patience: float) -> float | None:
 
 
 def main() -> None:
-    """Be a node until standard input ends."""
+    """Run a node until standard input ends."""
     batches, own, *others = sys.argv[1:]
     values = Values(own, others, batches == "batches")
     for line in sys.stdin:
@@ -120,7 +120,7 @@ def main() -> None:
         match command["do"]:
             case "leader":
                 leader = values._getLeader()
-                # A leader that has not applied anything of its term is not ready.
+                # A leader that has not applied an entry of its term is not ready.
                 answer = str(leader) if leader is not None and values.isReady() else None
             case "connected":
                 answer = sum(values.isNodeConnected(node) for node in values.otherNodes)

@@ -1,4 +1,4 @@
-"""What is wanted of our cluster, and whether it is so."""
+"""Targets of the parcels cluster, and whether they are met."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ REFERENCE = {
     "one at each of both": (SPLIT, 181.0),
     "concurrent clients": (PIPELINED[4_096], 1_850.0),
 }
-"""Events/s of the reference with two nodes, as its authors published them; they come from another machine."""
+"""Events/s of the reference with two nodes as published by its authors, on another machine."""
 LINEAR = 1.05
-"""What power still counts as one, which is in proportion: so much do medians of a few rounds differ between runs."""
+"""Exponent up to which growth counts as linear; medians of a few rounds differ by this much between runs."""
 
 
 class Want(NamedTuple):
-    """Something wanted: what, at how many nodes, what it is (``None`` if not measured), and what it should be."""
+    """A target: description, number of nodes, result (``None`` if not measured), and bound."""
 
     what: str
     nodes: str
@@ -47,7 +47,7 @@ def _at_least(what: str, size: int, value: float | None, target: float, note: st
 
 
 def enough_in_flight(results: Results, size: int) -> tuple[str | None, float | None, float | None]:
-    """Return the load with the fewest events in flight that is ahead of PySyncObj, and the ratios of rates and p50."""
+    """Return the load with the fewest events in flight that beats PySyncObj, and the ratios of rates and p50."""
     for load in (ONE_CONNECTION, *PIPELINED.values()):
         ratio = results.ratio(size, load, [SYNCOBJ_MANY])
         if ratio is not None and ratio > 1:
@@ -56,7 +56,7 @@ def enough_in_flight(results: Results, size: int) -> tuple[str | None, float | N
 
 
 def growth(results: Results) -> tuple[list[int], list[float], float | None]:
-    """Return sizes, CPU µs of all nodes for an event with most in flight, and the power that these grow with."""
+    """Return sizes, CPU µs of all nodes per event with the most in flight, and the exponent of their growth."""
     pairs = [
         (size, cost)
         for size in sorted(results.rounds)
@@ -67,7 +67,7 @@ def growth(results: Results) -> tuple[list[int], list[float], float | None]:
 
 
 def wants(results: Results) -> Iterator[Want]:
-    """Yield all that is wanted of what was measured."""
+    """Yield all targets for the results."""
     for size in sorted(results.rounds):
         yield _at_least("1 client / etcd without fsync", size, results.ratio(size, SEQUENTIAL, [ETCD_ONE]), 1)
     for size in sorted(results.rounds):

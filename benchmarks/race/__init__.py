@@ -1,1 +1,1 @@
-"""The parts of bench_race.py: brokers, the loads that are put on them, and the plot."""
+"""Parts of bench_race.py: brokers, their loads, and the plot."""

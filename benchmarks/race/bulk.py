@@ -1,7 +1,7 @@
-"""Loads that cost next to nothing: what is published is made once, what arrives is counted by the byte.
+"""Loads of negligible cost: published data is prepared once, and received data is counted by the byte.
 
-They show what a broker can do, not what a client library can. All of them work in the same way: a publisher sends in
-large pieces as long as no subscriber is further behind than a window; so nothing piles up, and nothing is dropped.
+They show the capacity of a broker, not that of a client library. All work in the same way: a publisher sends in large
+pieces as long as no subscriber is further behind than a window, so that nothing accumulates and nothing is dropped.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ KERNEL_BUFFER = 4 * 2**20
 SUBJECT = b"race"
 CHUNK_BYTES = 65_536
 STALL = 0.1
-"""Seconds without anything arriving after which what is outstanding no longer holds up the publisher."""
+"""Seconds without an arrival after which data in flight no longer blocks the publisher."""
 QUIET = 0.05
-"""Seconds without anything arriving after which nothing is under way."""
+"""Seconds without an arrival after which nothing is in flight."""
 HOLD = 1.0
-"""Seconds without anything arriving after which the rest counts as lost."""
+"""Seconds without an arrival after which the rest counts as lost."""
 
 
 class Cell(NamedTuple):
-    """What is measured, and how long."""
+    """Parameters of one measurement."""
 
     fan_out: int
     size: int
     seconds: float
     warm_up: float
     window: int
-    """Bytes of payload that may be outstanding for each subscriber."""
+    """Bytes of payload in flight per subscriber."""
 
 
 class Target(NamedTuple):
-    """Where the broker is."""
+    """Address of the broker."""
 
     system: str
     ports: tuple[int, int]
@@ -52,26 +52,26 @@ class Target(NamedTuple):
 
 
 class Wire:
-    """A protocol on TCP, as far as a load needs it."""
+    """TCP protocol of a broker, as far as a load needs it."""
 
     def __init__(self, size: int) -> None:
         self.payload = bytes(size)
 
     def publication(self) -> bytes:
-        """Return what publishes a message."""
+        """Return the encoded publication of a message."""
         raise NotImplementedError
 
     def delivery_size(self) -> int:
-        """Return how many bytes a delivered message takes."""
+        """Return the size in bytes of a delivered message."""
         raise NotImplementedError
 
     def handshake(self, connection: socket.socket, *, subscribe: bool) -> None:
-        """Do what comes first on a connection."""
+        """Perform the handshake of a connection."""
         raise NotImplementedError
 
 
 class NatsWire(Wire):
-    """NATS: a core subject."""
+    """NATS with a core subject."""
 
     def publication(self) -> bytes:
         return b"PUB %s %d\r\n%s\r\n" % (SUBJECT, len(self.payload), self.payload)
@@ -86,7 +86,7 @@ class NatsWire(Wire):
 
 
 class RedisWire(Wire):
-    """Redis: a channel. Its publisher wants no replies, which spares Redis what nobody reads."""
+    """Redis with a channel. Its publisher requests no replies, which saves Redis unread data."""
 
     def publication(self) -> bytes:
         return b"*3\r\n$7\r\nPUBLISH\r\n" + self._bulk(SUBJECT) + self._bulk(self.payload)
@@ -132,7 +132,7 @@ WIRES: dict[str, type[Wire]] = {NATS: NatsWire, REDIS: RedisWire, ZEROMQ: ZeroMq
 
 
 def read_until(connection: socket.socket, ending: bytes) -> None:
-    """Read until ``ending`` has come."""
+    """Read until ``ending`` was received."""
     got = b""
     while ending not in got:
         more = connection.recv(4_096)
@@ -165,37 +165,37 @@ class Load:
         self.received: dict[int, int] = {}
 
     def publish(self) -> None:
-        """Send a piece, or what the kernel takes of it."""
+        """Send a piece, or the part that the kernel accepts."""
         raise NotImplementedError
 
     def read(self, descriptor: int) -> None:
-        """Read what a subscriber has got."""
+        """Read received data of a subscriber."""
         raise NotImplementedError
 
     def delivered(self) -> dict[int, int]:
-        """Return the messages that each subscriber has got."""
+        """Return the messages received by each subscriber."""
         return self.received
 
     def connect(self) -> None:
-        """Connect everybody and wait until everybody gets messages."""
+        """Connect all clients and wait until each receives messages."""
         raise NotImplementedError
 
     def watch(self, subscriber: socket.socket) -> None:
-        """Read from a subscriber from now on."""
+        """Start reading from a subscriber."""
         subscriber.setblocking(False)
         self.subscribers[subscriber.fileno()] = subscriber
         self.received[subscriber.fileno()] = 0
         self.epoll.register(subscriber, select.EPOLLIN)
 
     def drain(self, timeout: float) -> None:
-        """Read what comes within ``timeout`` seconds."""
+        """Receive for at most ``timeout`` seconds."""
         for descriptor, _ in self.epoll.poll(timeout):
             self.read(descriptor)
 
     def probe(self, publish_one: Callable[[], object]) -> None:
-        """Publish until every subscriber gets messages, wait until nothing is under way, and count from zero.
+        """Publish until every subscriber receives messages, wait until nothing is in flight, and reset the counts.
 
-        Not every broker says when a subscription is in place; only a message that came shows it.
+        Not every broker confirms a subscription; only a received message proves it.
         """
         deadline = time.monotonic() + 10
         while min(self.delivered().values()) == 0:
@@ -207,7 +207,7 @@ class Load:
         self.received = dict.fromkeys(self.received, 0)
 
     def finish(self) -> int:
-        """Wait for what is outstanding; return how many deliveries are missing."""
+        """Wait for data in flight; return the number of missing deliveries."""
         self._wait_for(lambda: min(self.delivered().values()) >= self.sent, HOLD)
         return sum(self.sent - count for count in self.delivered().values())
 
@@ -253,7 +253,7 @@ class Load:
         }
 
     def reading(self) -> tuple[float, float, int]:
-        """Return the time, the CPU seconds of the broker, and how many messages were delivered."""
+        """Return the time, the CPU seconds of the broker, and the number of delivered messages."""
         return time.monotonic(), cpu_seconds(self.target.pid), sum(self.delivered().values())
 
     def close(self) -> None:
@@ -318,7 +318,7 @@ class TcpLoad(Load):
         return missing
 
     def publish_rest(self) -> None:
-        """Send the rest of a piece that the kernel has not taken yet."""
+        """Send the rest of a piece that the kernel has not accepted yet."""
         self.publish()
         self.drain(0.01)
 
@@ -333,7 +333,7 @@ def bare_socket() -> socket.socket:
 
 
 class UdpLoad(Load):
-    """Bare sockets that speak the fyrehose wire in bursts; the publisher is one of the subscribers."""
+    """Raw sockets that speak the fyrehose wire protocol in bursts; the publisher is one of the subscribers."""
 
     KEEPALIVE, FAREWELL = (
         encode(Keepalive(flags=flags)) for flags in (Flags.NOJOURNAL, Flags.NOJOURNAL | Flags.NOSUBSCRIBE)
@@ -405,7 +405,7 @@ class UdpLoad(Load):
 
 
 def measure(target: Target, cell: Cell) -> dict[str, float]:
-    """Put a load on a broker."""
+    """Run a load on a broker."""
     pin(CLIENT_CORE)
     load: Load = (TcpLoad if target.system in WIRES else UdpLoad)(target, cell)
     try:

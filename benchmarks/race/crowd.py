@@ -1,7 +1,7 @@
-"""A crowd of subscribers at a fixed rate of messages: does each delivery cost the broker more when there are many?
+"""Many subscribers at a fixed rate of messages: dependence of the broker's cost per delivery on their number.
 
-Ours are bare sockets that send a KEEPALIVE each second, spread over it; those of NATS are bare connections. One process
-has them all, and publishes too.
+Fyrehose subscribers are raw sockets that send a KEEPALIVE each second, evenly spread; NATS subscribers are raw
+connections. One process has them all, and publishes too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KEEPALIVE_INTERVAL = 1.0
 
 
 class Crowd(NamedTuple):
-    """How many subscribers there are and what they are sent."""
+    """Number of subscribers and their load."""
 
     subscribers: int
     rate: float
@@ -28,7 +28,7 @@ class Crowd(NamedTuple):
 
 
 class UdpCrowd(UdpLoad):
-    """Subscribers of a backbone, each with a time of its own for its KEEPALIVE."""
+    """Subscribers of a backbone, each with its own time of its KEEPALIVE."""
 
     def connect(self) -> None:
         self.due: list[tuple[float, int]] = []
@@ -48,7 +48,7 @@ class UdpCrowd(UdpLoad):
             heapq.heapreplace(self.due, (due + KEEPALIVE_INTERVAL, descriptor))
 
     def read(self, descriptor: int) -> None:
-        # There is hardly ever more than one burst, and a second call to find that out would double the cost.
+        # There is rarely more than one burst, and a second call to detect that would double the cost.
         size, _, _, _ = self.subscribers[descriptor].recvmsg_into([self.buffer], 64)
         if self.buffer[0] == 1:
             self.received[descriptor] += size // self.step
@@ -69,7 +69,7 @@ class TcpCrowd(TcpLoad):
 
 
 def measure(target: Target, crowd: Crowd) -> dict[str, float]:
-    """Publish at the rate and see what each delivery costs the broker."""
+    """Publish at the rate and measure the broker's cost per delivery."""
     pin(CLIENT_CORE)
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))

@@ -1,7 +1,8 @@
-"""From publishing a message to having it back, at a fixed rate, each client in the event loop that is its own.
+"""Round trips at a fixed rate, each client in its usual event loop.
 
-All keep the same timetable: message n is due at start + n / rate, and whatever is due is published when the loop wakes
-up. The time is counted from the call that publishes, and travels in the message.
+All follow the same timetable: message n is due at start + n
+rate, and all due messages are published when the loop
+wakes up. The time is counted from the publishing call, and travels in the message.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from race.servers import CLIENT_CORE, NATS, OURS, REDIS, ZEROMQ, pin
 
 STAMP = struct.Struct("<q")
 GRACE = 1.0
-"""Seconds to wait for what is still under way at the end."""
+"""Seconds to wait at the end for messages in flight."""
 
 
 class Pace(NamedTuple):
-    """How fast, how long, and with what."""
+    """Rate, duration and payload."""
 
     rate: float
     seconds: float
@@ -32,7 +33,7 @@ class Pace(NamedTuple):
 
 
 class Timetable:
-    """Which messages are due, and how long those that are back took."""
+    """Due messages, and the round trips of returned ones."""
 
     def __init__(self, pace: Pace) -> None:
         self.pace = pace
@@ -45,12 +46,12 @@ class Timetable:
         self.ends = self.start + pace.warm_up + pace.seconds + GRACE
 
     def due(self) -> int:
-        """Return how many messages are due now."""
+        """Return the number of due messages."""
         reached = int((time.perf_counter() - self.start) * self.pace.rate) + 1
         return min(reached, self.total) - self.published
 
     def wait(self) -> float:
-        """Return seconds until the next message is due."""
+        """Return the seconds until the next message is due."""
         return max(self.start + self.published / self.pace.rate - time.perf_counter(), 0.0)
 
     def message(self) -> bytes:
@@ -59,7 +60,7 @@ class Timetable:
         return STAMP.pack(time.perf_counter_ns()) + self.padding
 
     def back(self, data: bytes) -> None:
-        """Note that a message has come back."""
+        """Record a returned message."""
         now = time.perf_counter_ns()
         self.returned += 1
         if self.returned > self.ignored:
@@ -67,16 +68,16 @@ class Timetable:
 
     @property
     def publishing(self) -> bool:
-        """Whether there is more to publish."""
+        """Return whether there is more to publish."""
         return self.published < self.total
 
     @property
     def waiting(self) -> bool:
-        """Whether something has yet to come back, and is still waited for."""
+        """Return whether messages are still expected to return."""
         return self.returned < self.total and time.perf_counter() < self.ends
 
     def figures(self) -> dict[str, float]:
-        """Return median and 99th percentile in seconds, and how many messages never came back."""
+        """Return median and 99th percentile in seconds, and the number of lost messages."""
         cuts = [cut / 1e9 for cut in quantiles(self.times, n=100)]
         return {"p50": cuts[49], "p99": cuts[98], "lost": self.total - self.returned}
 
@@ -121,7 +122,7 @@ async def time_ours(target: Target, pace: Pace) -> dict[str, float]:
 
 
 async def keep_timetable(timetable: Timetable, publish: Callable[[bytes], Any]) -> None:
-    """Publish in asyncio until all is back."""
+    """Publish in asyncio until all messages have returned."""
     while timetable.publishing:
         for _ in range(timetable.due()):
             await publish(timetable.message())
@@ -150,7 +151,7 @@ async def time_nats(target: Target, pace: Pace) -> dict[str, float]:
 
 
 async def time_redis(target: Target, pace: Pace) -> dict[str, float]:
-    """Publish and subscribe with redis-py in asyncio, on two connections as it demands."""
+    """Publish and subscribe with redis-py in asyncio, on two connections as it requires."""
     import redis.asyncio
 
     async with redis.asyncio.Redis(port=target.ports[0]) as connection, connection.pubsub() as pubsub:
@@ -171,7 +172,7 @@ async def time_redis(target: Target, pace: Pace) -> dict[str, float]:
 
 
 def time_zeromq(target: Target, pace: Pace) -> dict[str, float]:
-    """Publish and subscribe with pyzmq's own poller, which is faster than its asyncio."""
+    """Publish and subscribe with pyzmq's own poller, which is faster than its asyncio support."""
     import zmq
 
     context = zmq.Context()
@@ -187,7 +188,7 @@ def time_zeromq(target: Target, pace: Pace) -> dict[str, float]:
     while timetable.publishing or timetable.waiting:
         for _ in range(timetable.due()):
             publisher.send(timetable.message())
-        # The poller counts in milliseconds, rounded up, as the event loops of the others do.
+        # The poller counts in milliseconds, rounded up, like the other event loops.
         patience = timetable.wait() if timetable.publishing else 0.05
         if subscriber.poll(int(patience * 1_000) + 1):
             with suppress(zmq.Again):
@@ -198,7 +199,7 @@ def time_zeromq(target: Target, pace: Pace) -> dict[str, float]:
 
 
 def measure(target: Target, pace: Pace) -> dict[str, float]:
-    """Time round trips."""
+    """Measure round trips."""
     pin(CLIENT_CORE)
     if target.system == OURS:
         from twisted.internet import reactor

@@ -1,4 +1,4 @@
-"""The library's own publisher and subscribers, as many as wanted in one process, on one reactor."""
+"""The library's own publisher and subscribers in one process, on one reactor."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from race.servers import CLIENT_CORE, cpu_seconds, pin
 
 BATCH_MESSAGES = 256
 QUEUED_BATCHES = 32
-"""Batches given to the publisher and not yet published; how much of that is under way is for its window to say."""
+"""Batches given to the publisher and not yet published; its window limits those in flight."""
 
 
 class Loss:
-    """Loses DELIVERs at random on their way in. What a batch is made of is known here, and nowhere else.
+    """Random loss of DELIVERs on their way in, with knowledge of the batch format.
 
-    A network card that merges datagrams closes the gap that a lost one leaves, so that is what is done here too.
+    Segmentation offload closes the gap that a lost datagram leaves, and so does this class.
     """
 
     def __init__(self, share: float, seed: int) -> None:
@@ -36,7 +36,7 @@ class Loss:
         self._spared = self._gap()
 
     def take_from(self, batch: Batch) -> None:
-        """Take messages out of ``batch``."""
+        """Remove messages from ``batch``."""
         runs: list[DatagramRun] = []
         for run in batch.runs:
             rows, stop = run.rows, run.stop
@@ -57,9 +57,9 @@ class Loss:
 
 
 class Counting(SubscriberProtocol):
-    """A subscriber that counts what it is handed.
+    """Subscriber that counts messages.
 
-    :ivar loss: takes some of what arrives; each subscriber needs its own, or all lose the same, and nobody has it.
+    :ivar loss: drops some arrivals; each subscriber needs its own, or all lose the same messages and none has them.
     """
 
     loss: Loss | None = None
@@ -75,16 +75,16 @@ class Counting(SubscriberProtocol):
 
 
 class CountingPublisher(Counting, PublisherProtocol):
-    """The subscriber that publishes as well.
+    """Counting subscriber that publishes as well.
 
-    :ivar published: messages that have come back.
+    :ivar published: number of returned messages.
     """
 
     stopping = False
     published = waiting = 0
 
     def go(self, size: int) -> None:
-        """Keep publishing until :attr:`stopping`."""
+        """Publish until :attr:`stopping`."""
         self.datas = [bytes(size)] * BATCH_MESSAGES
         for _ in range(QUEUED_BATCHES):
             self._next_batch()
@@ -109,7 +109,7 @@ class CountingPublisher(Counting, PublisherProtocol):
 
 
 class Race:
-    """One publisher and subscribers at work."""
+    """One publisher and its subscribers."""
 
     def __init__(self, reactor: Any, target: Target, cell: Cell, loss: float) -> None:
         self.reactor = reactor
@@ -152,7 +152,7 @@ class Race:
         return time.monotonic(), cpu_seconds(self.target.pid), sum(each.count for each in self.clients)
 
     async def _finish(self) -> int:
-        """Wait until everybody has everything; return how many deliveries are missing."""
+        """Wait until all subscribers have everything; return the number of missing deliveries."""
         counts: list[int] = []
         deadline = 0.0
         while True:
@@ -173,7 +173,7 @@ class Race:
 
 
 def measure(target: Target, cell: Cell, loss: float = 0.0) -> dict[str, float]:
-    """Let the library put a load on its backbone."""
+    """Run the library's load on its backbone."""
     pin(CLIENT_CORE)
     from twisted.internet import reactor
 

@@ -1,4 +1,4 @@
-"""What a Python user gets of NATS: nats-py publishing and subscribing, as many clients as wanted in one process."""
+"""Load by nats-py: publisher and subscribers in one process."""
 
 from __future__ import annotations
 
@@ -68,6 +68,6 @@ async def _measure(target: Target, cell: Cell) -> dict[str, float]:
 
 
 def measure(target: Target, cell: Cell) -> dict[str, float]:
-    """Let nats-py put a load on its broker."""
+    """Run nats-py's load on its broker."""
     pin(CLIENT_CORE)
     return asyncio.run(_measure(target, cell))

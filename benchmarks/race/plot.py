@@ -1,4 +1,4 @@
-"""The race as a picture: broker on top, the rest below, and a line or a mark wherever there is a target."""
+"""Plot of the race: broker on top, the other parts below, with a line or a mark for each target."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from race.machine import describe
 from race.servers import C_RELAY, NATS, OURS, REDIS, ZEROMQ
 
-# Okabe and Ito's colours, which the colour-blind can tell apart; the hatches help on paper.
+# Okabe and Ito's palette for colour-blind readers; the hatches are for print.
 COLOURS = {OURS: "#0072B2", NATS: "#E69F00", REDIS: "#D55E00", ZEROMQ: "#009E73", C_RELAY: "#BBBBBB"}
 HATCHES = {NATS: "//", REDIS: "\\\\", ZEROMQ: "..", C_RELAY: ""}
 GOAL = {"color": "black", "linewidth": 1.4, "linestyle": (0, (3, 2))}
@@ -24,7 +24,7 @@ CLIENTS = {OURS: OURS, NATS: "nats-py", REDIS: "redis-py", ZEROMQ: "pyzmq"}
 
 
 def draw(results: Any, options: argparse.Namespace) -> list[Path]:
-    """Write the plot as SVG and as PNG; return where."""
+    """Write the plot as SVG and PNG; return the paths."""
     matplotlib.rcParams["svg.hashsalt"] = "race"
     figure = Figure(figsize=(14, 8.4), layout="constrained")
     upper, lower = figure.subfigures(2, 1, height_ratios=(1.15, 1))

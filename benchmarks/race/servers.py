@@ -1,4 +1,4 @@
-"""The brokers of the race, each in a process of its own on loopback, and the CPU time that they use."""
+"""Brokers of the race, each in a process of its own on loopback, and their CPU time."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ HERE = Path(__file__).parent
 OURS, NATS, REDIS, ZEROMQ, C_RELAY, PLAIN = "fyrehose", "NATS", "Redis", "ZeroMQ", "C relay", "plain relay"
 BROKER_CORE, CLIENT_CORE = 0, 1
 PATIENCE = 15.0
-"""Seconds that a broker may take to start."""
+"""Seconds within which a broker must start."""
 
 
 class Missing(Exception):
-    """What a broker needs is not installed."""
+    """A program required by a broker is not installed."""
 
 
 def pin(core: int) -> None:
-    """Keep this process on one core, if there are two."""
+    """Bind this process to one core, if there are two."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) > 1:
         os.sched_setaffinity(0, {cores[core]})
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return what all threads of a process have used so far."""
+    """Return the CPU time of all threads of a process."""
     total = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
             total += int((task / "schedstat").read_text().split()[0])
         except (FileNotFoundError, ProcessLookupError):
-            continue  # The thread ended meanwhile.
+            continue  # The thread has ended.
     return total / 1e9
 
 
@@ -65,7 +65,7 @@ class Broker:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, preexec_fn=lambda: pin(BROKER_CORE))
 
     def wait_for_listener(self) -> None:
-        """Wait until the TCP ports accept."""
+        """Wait until the TCP ports accept connections."""
         deadline = time.monotonic() + PATIENCE
         for port in self.ports:
             while True:
@@ -79,7 +79,7 @@ class Broker:
                     time.sleep(0.02)
 
     def wait_for_ack(self) -> None:
-        """Wait until KEEPALIVEs that ask for nothing are answered."""
+        """Wait until non-subscribing KEEPALIVEs are acknowledged."""
         hello = encode(Keepalive(flags=Flags.NOSUBSCRIBE | Flags.NOJOURNAL))
         deadline = time.monotonic() + PATIENCE
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -99,12 +99,12 @@ class Broker:
                     raise SystemExit(f"{self.name} does not answer: {self._log.read_text()[-1_000:]}")
 
     def check(self) -> None:
-        """Give up if it has ended."""
+        """Fail if it has exited."""
         if self.process.poll() is not None:
             raise SystemExit(f"{self.name} ended: {self._log.read_text()[-2_000:]}")
 
     def stop(self) -> None:
-        """End it."""
+        """Stop it."""
         self.process.terminate()
         try:
             self.process.wait(10)
@@ -114,7 +114,7 @@ class Broker:
 
 
 def program(name: str, package: str) -> str:
-    """Return where a program is. :raises Missing: if it is not installed."""
+    """Return the path of a program. :raises Missing: if it is not installed."""
     found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
     if found is None:
         raise Missing(f"not installed: apt install {package}")
@@ -122,7 +122,7 @@ def program(name: str, package: str) -> str:
 
 
 def compile_relay(directory: Path) -> str:
-    """Compile the C relay and return where it is. :raises Missing: if there is no compiler."""
+    """Compile the C relay and return its path. :raises Missing: if there is no compiler."""
     target = directory / "relay"
     if not target.exists():
         compiler = program("gcc", "gcc")
@@ -134,7 +134,7 @@ def start_nats(directory: Path) -> Broker:
     """Start nats-server."""
     port = free_port(socket.SOCK_STREAM)
     config = directory / "nats.conf"
-    # No PINGs between the messages, whose bytes are counted, and room for every window that is tried.
+    # No PINGs between the messages, whose bytes are counted, and buffers for every window.
     config.write_text(f"listen: 127.0.0.1:{port}\nping_interval: '1h'\nmax_pending: 256MB\nmax_connections: 10000\n")
     command = [program("nats-server", "nats-server"), "-c", str(config)]
     broker = Broker(NATS, command, (port, port), directory / "nats.log")
@@ -143,7 +143,7 @@ def start_nats(directory: Path) -> Broker:
 
 
 def start_redis(directory: Path) -> Broker:
-    """Start redis-server, which keeps nothing on disk and disconnects nobody for being slow."""
+    """Start redis-server without persistence and without limits for slow clients."""
     port = free_port(socket.SOCK_STREAM)
     command = [program("redis-server", "redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
     command += ["--appendonly", "no", "--client-output-buffer-limit", "pubsub 0 0 0", "--dir", str(directory)]
@@ -172,7 +172,7 @@ def start_c_relay(directory: Path) -> Broker:
 
 
 def start_plain(directory: Path) -> Broker:
-    """Start the relay that is nothing but a DatagramProtocol."""
+    """Start the relay that is only a DatagramProtocol."""
     port = free_port(socket.SOCK_DGRAM)
     command = [sys.executable, str(HERE.parent / "plain_relay.py"), str(port)]
     return Broker(PLAIN, command, (port, port), directory / "plain.log")
@@ -200,9 +200,9 @@ STARTERS: dict[str, Callable[[Path], Broker]] = {
 
 
 class Brokers:
-    """The brokers of one run. Each is started when it is first asked for; all end with the run.
+    """Brokers of one run, each started on first use and stopped at the end.
 
-    :ivar missing: what is not installed, and what to do about it.
+    :ivar missing: programs that are not installed, with advice.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -225,11 +225,11 @@ class Brokers:
         return broker
 
     def end(self, name: str) -> None:
-        """End one; it is started afresh when it is next asked for."""
+        """Stop a broker; the next use starts it again."""
         self._running.pop(name).stop()
 
     def stop(self) -> None:
-        """End all of them."""
+        """Stop all brokers."""
         for broker in self._running.values():
             broker.stop()
         self._running.clear()

@@ -1,7 +1,7 @@
-"""How many messages one Python subscriber gets through its whole client library, alone on a core.
+"""Messages per second of one Python subscriber with its whole client library, alone on a core.
 
-The broker shares the other core with a publisher, which never lets the subscriber fall further behind than a window:
-the subscriber says in shared memory how many messages it has had.
+The broker shares the other core with a publisher that never lets the subscriber fall further behind than a window: the
+subscriber reports the number of received messages in shared memory.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from race.bulk import CHUNK_BYTES, LARGEST_BURST, MAX_SEGMENTS, SUBJECT, UDP_SEG
 from race.servers import BROKER_CORE, CLIENT_CORE, NATS, OURS, REDIS, ZEROMQ, cpu_seconds, pin
 
 TELL_EVERY = 64
-"""Messages after which a subscriber that is called once for each says how far it is."""
+"""Messages after which a subscriber with a callback per message reports its progress."""
 PUBLISHER_PATIENCE = 0.5
-"""Seconds without progress after which what is under way counts as lost."""
+"""Seconds without progress after which messages in flight count as lost."""
 
 
 class Shared:
-    """A page that publisher and subscriber map: messages had, and whether to stop."""
+    """A page shared by publisher and subscriber: number of received messages, and the stop flag."""
 
     def __init__(self, path: str) -> None:
         with open(path, "a+b") as file:
@@ -35,7 +35,7 @@ class Shared:
 
     @property
     def count(self) -> int:
-        """Messages that the subscriber has had."""
+        """Return the number of messages received by the subscriber."""
         return self.words[0]
 
     @count.setter
@@ -44,7 +44,7 @@ class Shared:
 
     @property
     def stopped(self) -> bool:
-        """Whether the measurement is over."""
+        """Return whether the measurement is over."""
         return bool(self.words[1])
 
     def stop(self) -> None:
@@ -52,11 +52,8 @@ class Shared:
         self.words[1] = 1
 
 
-# Publishers
-
-
 class BulkPublisher:
-    """Publishes pieces of text that were made once, on a raw connection."""
+    """Publishes prepared pieces of data on a raw connection."""
 
     def __init__(self, target: Target, size: int) -> None:
         wire = WIRES[target.system](size)
@@ -67,13 +64,13 @@ class BulkPublisher:
         wire.handshake(self.connection, subscribe=False)
 
     def publish(self) -> int:
-        """Publish a piece; return of how many messages."""
+        """Publish a piece; return its number of messages."""
         self.connection.sendall(self.chunk)
         return self.count
 
 
 class BurstPublisher:
-    """Publishes bursts of PUSHes in envelopes, as the library's publishers do, from a bare socket."""
+    """Publishes bursts of PUSHes in envelopes, like the library's publishers, on a raw socket."""
 
     COUNTER_AT = ENVELOPE_SIZE - 8
 
@@ -94,7 +91,7 @@ class BurstPublisher:
         return encode_push(wrap(self.identity, number, self.payload))
 
     def publish(self) -> int:
-        """Publish a burst; return of how many messages."""
+        """Publish a burst; return its number of messages."""
         burst, number = self.burst, self.first
         for place in self.places:
             burst[place : place + 8] = number.to_bytes(8)
@@ -105,7 +102,7 @@ class BurstPublisher:
 
 
 def publish(target: Target, size: int, window: int, shared: Shared) -> dict[str, float]:
-    """Publish until it is over, ``window`` messages ahead of the subscriber; return what was written off as lost."""
+    """Publish until the end, ``window`` messages ahead of the subscriber; return the number of lost messages."""
     pin(BROKER_CORE)
     publisher: Any = (BurstPublisher if target.system == OURS else BulkPublisher)(target, size)
     sent, seen, moved_at, written_off = 0, 0, time.monotonic(), 0
@@ -114,7 +111,7 @@ def publish(target: Target, size: int, window: int, shared: Shared) -> dict[str,
         if count != seen:
             seen, moved_at = count, time.monotonic()
         elif time.monotonic() > moved_at + PUBLISHER_PATIENCE:
-            # The subscriber has just come, or something was lost: it will not come any more.
+            # The subscriber has just joined, or messages were lost and will not arrive.
             written_off += sent - count if count else 0
             sent, moved_at = count, time.monotonic()
         if sent - count < window:
@@ -122,9 +119,6 @@ def publish(target: Target, size: int, window: int, shared: Shared) -> dict[str,
         else:
             time.sleep(0.0001)
     return {"written_off": written_off}
-
-
-# Subscribers
 
 
 async def subscribe_ours(target: Target, shared: Shared) -> dict[str, float]:
@@ -187,7 +181,7 @@ async def subscribe_nats(target: Target, shared: Shared) -> dict[str, float]:
 
 
 def subscribe_redis(target: Target, shared: Shared) -> dict[str, float]:
-    """Subscribe with redis-py, which uses hiredis if it is there."""
+    """Subscribe with redis-py, which uses hiredis if it is installed."""
     import redis
 
     count = touched = 0
@@ -226,7 +220,7 @@ def subscribe_zeromq(target: Target, shared: Shared) -> dict[str, float]:
 
 
 def subscribe(target: Target, shared: Shared) -> dict[str, float]:
-    """Subscribe until it is over; return what was touched."""
+    """Subscribe until the end; return the number of messages whose data was read."""
     pin(CLIENT_CORE)
     if target.system == OURS:
         from twisted.internet import reactor
@@ -240,7 +234,7 @@ def subscribe(target: Target, shared: Shared) -> dict[str, float]:
 
 
 def watch(shared: Shared, pid: int, warm_up: float, seconds: float) -> dict[str, float]:
-    """Let the subscriber with ``pid`` work, then stop it; return its rates."""
+    """Measure the subscriber with ``pid``, then stop it; return its rates."""
     deadline = time.monotonic() + 10
     while not shared.count:
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""ZeroMQ's own forwarder in a process of its own: what it does per message happens in libzmq, none of it in Python."""
+"""ZeroMQ's forwarder in a process of its own: messages are handled in libzmq, without Python."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import zmq
 
 
 def main() -> None:
-    """Bind XSUB to the first port and XPUB to the second, and forward without any limit that would drop."""
+    """Bind XSUB to the first port and XPUB to the second, and forward without a limit that would drop messages."""
     context = zmq.Context()
     publishers, subscribers = context.socket(zmq.XSUB), context.socket(zmq.XPUB)
     for each, port in ((publishers, sys.argv[1]), (subscribers, sys.argv[2])):

@@ -1,4 +1,4 @@
-"""What is fuzzed: one module for each codec or parser, with a function ``one`` that takes an input."""
+"""Fuzz targets: one module per codec or parser, with a function ``one`` that takes an input."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 LONGEST = 4_096
-"""Bytes of an input, where the module of a target does not say otherwise."""
+"""Default maximum length of an input in bytes."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A codec or parser, and how to reach it.
+    """A codec or parser under test.
 
-    :ivar one: takes an input; whatever it raises is a finding.
-    :ivar seeds: makes inputs to begin with.
-    :ivar longest: bytes of an input.
+    :ivar one: takes an input; any exception is a finding.
+    :ivar seeds: returns seed inputs.
+    :ivar longest: maximum length of an input in bytes.
     """
 
     name: str

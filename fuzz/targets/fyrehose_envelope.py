@@ -1,4 +1,4 @@
-"""Envelopes inside DATA: rows of messages, with and without them, and which of them were seen before."""
+"""Envelopes inside DATA: sequences of enveloped and bare messages, and detection of repeats."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ WINDOW = 16
 
 
 def seeds() -> Iterable[bytes]:
-    """Return rows of messages."""
+    """Return sequences of messages."""
     messages = [wrap(b"publishr", counter, b"x" * 3) for counter in (*range(1, 16), 2**64 - 1, 0)]
     rows = [messages, messages[:3], [*messages[:4], b"", MAGIC, b"short", *messages[2:]], [b"plain"] * 14]
     return [b"".join(map(piece, row)) for row in rows]
 
 
 def one(data: bytes) -> None:
-    """Take a row of messages apart; column by column that is the same as one by one."""
+    """Decode messages by column and one by one, with equal results."""
     choices = Choices(data)
     messages = []
     while choices:

@@ -1,5 +1,5 @@
-"""All files of a journal on a disk that rots: whatever they hold, opening it names what is damaged or refuses, and no
-record is read that was not written.
+"""All files of a journal on a failing disk: opening it reports damage or refuses, and no record is read that was not
+written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fyrehose_twisted.sim.disk.disk import Disk
 STREAM = "fyrehose://127.0.0.1:2323"
 CONFIG = JournalConfig(segment_bytes=600)
 REPLACE, FLIP, CUT, MOVE, REMOVE, COPY = range(6)
-"""What happens to a file."""
+"""Faults of a file."""
 NAMES = (
     "0000000003.log",
     "0000000009.seg",
@@ -32,7 +32,7 @@ NAMES = (
 
 @cache
 def _written() -> tuple[dict[str, bytes], dict[int, bytes]]:
-    """Return the files of a journal, some of them in order and with an index, and its records."""
+    """Return the files of a journal, partly compacted and indexed, and its records."""
     disk = Disk(Random(1))
     journal = Journal(disk, STREAM, config=CONFIG, tag=7, clock=lambda: 1.0)
     journal.begin(0, 1)
@@ -56,7 +56,7 @@ def _written() -> tuple[dict[str, bytes], dict[int, bytes]]:
 
 
 def seeds() -> Iterable[bytes]:
-    """Return what happens to which files."""
+    """Return faults of files."""
     files = list(_written()[0])
     yield b""
     for place, (name, content) in enumerate(_written()[0].items()):
@@ -71,7 +71,7 @@ def seeds() -> Iterable[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Damage files, open the journal and read it, twice; then read it as another process does."""
+    """Damage files, open the journal and read it, twice; then read it like another process."""
     original, kept = _written()
     files, choices = {name: bytearray(content) for name, content in original.items()}, Choices(data)
     while choices:

@@ -51,5 +51,5 @@ def one(data: bytes) -> None:
     whose, error = attempt(lambda: decode(data), BadHeader, UnsupportedVersion)
     if error is None:
         again = decode(segment_header.encode(whose))
-        assert again.length <= whose.length  # A header may be longer than it needs to be.
+        assert again.length <= whose.length  # A header may be longer than required.
         assert again == whose._replace(length=again.length)

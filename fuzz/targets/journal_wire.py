@@ -18,7 +18,7 @@ from fyrehose_twisted.journal.remote import wire
 FRAMES = 65_536
 """Limit of the bytes of frames."""
 MEND = 1
-"""Bit of the first byte: frames get checksums that are right, as whoever sends them can make them."""
+"""Bit of the first byte: frames get valid checksums, as any sender can compute them."""
 
 _numbers, _texts, _flags = st.integers(0, 99), st.sampled_from(["", "fyrehose://127.0.0.1:2323"]), st.booleans()
 _damages = st.builds(Damage, _texts, _numbers, _numbers, _texts, st.none() | _numbers, st.none(), st.none())
@@ -52,7 +52,7 @@ ANSWERS: st.SearchStrategy[wire.Message] = st.one_of(
 
 
 def seeds() -> Iterable[bytes]:
-    """Return streams, each behind a byte that says whose it is, and one that says how it is cut."""
+    """Return streams with a prefix byte for the sender's side and one for the chunking."""
     for who, messages in ((0, draw(REQUESTS, 40)), (2, draw(ANSWERS, 80))):
         streams = [wire.encode(message) for message in messages]
         yield from (bytes((who, 29)) + stream for stream in streams)
@@ -62,7 +62,7 @@ def seeds() -> Iterable[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Read a stream; what was read is the same when it was written and is read again, and frames are what they say."""
+    """Decode a stream; messages survive a round trip, and frames match their declaration."""
     who, stream = data[0] if data else 0, data[1:]
     decoder = wire.request_decoder if not who & 2 else lambda: wire.answer_decoder(FRAMES)
     for message in check_stream(decoder, stream, RemoteError, keeps=False)[0]:

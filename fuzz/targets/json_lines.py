@@ -1,4 +1,4 @@
-"""Lines of JSON between commands and nodes."""
+"""JSON lines between commands and nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def seeds() -> Iterable[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Read a stream; what was read is the same when it was written and is read again."""
+    """Decode a stream; messages survive a round trip."""
     for message in check_stream(CODEC.decoder, data, MalformedPacket, keeps=False)[0]:
         line, error = attempt(partial(CODEC.encode, message), UnencodableMessage)
         if error is None and len(line) <= 1_024:

@@ -1,4 +1,4 @@
-"""Networks in text files, of each kind."""
+"""Links files of each kind."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fyrehose_twisted.experiments.topologies.links_file import read_links, write
 
 NAMES = ("links.txt", "links.csv", "links.txt.gz", "links.csv.gz", "links.txt.gz")
 LONGEST = 8_192
-"""More than the digits of a number that Python reads."""
+"""More than the digits of a number that Python parses."""
 
 _DIRECTORY = tempfile.TemporaryDirectory(prefix="fuzz-")
 
 
 def seeds() -> Iterable[bytes]:
-    """Return files, each behind a byte that says of which kind it is, and whether it is yet to be compressed."""
+    """Return files with a prefix byte for their kind and compression."""
     words = b"# A comment.\nnode a 0.25\nnode b\na b\nb c\n"
     columns = b'source,target\n0,1\n1,"2"\n#,3\n'
     numbers = b"10 2\n2 7\n7 10\n"
@@ -35,7 +35,7 @@ def seeds() -> Iterable[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Read a file; what was read is the same when it was written and is read again."""
+    """Read a file; the network survives a round trip."""
     kind = data[0] % len(NAMES) if data else 0
     path = Path(_DIRECTORY.name) / NAMES[kind]
     path.write_bytes(gzip.compress(data[1:], 1) if kind == 4 else data[1:])

@@ -1,4 +1,4 @@
-"""What people write in options: addresses, endpoints, numbers, networks, keys, faults of a simulation."""
+"""Option values: addresses, endpoints, numbers, networks, keys, simulation faults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fyrehose_twisted.parcels.web.webhooks.ssrf import AddressNotAllowed, Invali
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
 LONGEST = 6_000
-"""More than the digits of a number that Python reads."""
+"""More than the digits of a number that Python parses."""
 
 
 def _listen(text: str) -> None:
@@ -53,7 +53,7 @@ def _line(text: str) -> None:
 
 
 def _endpoint(text: str) -> None:
-    if not text.startswith(("ssl:", "tls:")):  # These look for certificates among files, which is no parsing.
+    if not text.startswith(("ssl:", "tls:")):  # These look up certificate files, which is no parsing.
         loopback_endpoint(Clock(), text)
 
 
@@ -79,16 +79,16 @@ WAYS: tuple[tuple[Callable[[str], Any], tuple[type[Exception], ...], tuple[str, 
     (_endpoint, (ConfigurationError,), ("tcp:9100", "9100", "unix:/x", "systemd:")),
     (lambda text: AddressList(text.split()), (ConfigurationError,), ("10.0.0.0/8 192.0.2.1",)),
 )
-"""What reads a text, what that may raise, and texts."""
+"""Parsers, their exceptions, and example texts."""
 
 
 def seeds() -> Iterable[bytes]:
-    """Return texts, each behind a byte that says what reads it."""
+    """Return texts with a prefix byte for the parser."""
     return [bytes((way,)) + text.encode() for way, (_, _, texts) in enumerate(WAYS) for text in texts]
 
 
 def one(data: bytes) -> None:
-    """Read a text."""
+    """Parse a text."""
     if data:
         read, errors, _ = WAYS[data[0] % len(WAYS)]
         text = data[1:].decode("utf-8", "surrogateescape")

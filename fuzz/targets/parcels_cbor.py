@@ -1,4 +1,4 @@
-"""CBOR in heads and in application data, one item each, and heads."""
+"""CBOR items in heads and in application data, and whole heads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def seeds() -> Iterable[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Read an item in each way."""
+    """Decode an item in each way."""
     item, error = attempt(lambda: decode(data), BadParcel)
     if error is None:
         check_size(item, len(data), factor=8)

@@ -56,7 +56,7 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
         if kind is not Parcel
     ]
 )
-"""Messages of our own that fit a parcel."""
+"""Extension messages that fit a parcel."""
 
 OUR_ID = 7
 
@@ -72,12 +72,12 @@ def seeds() -> Iterable[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Read a stream; what was read and fits a parcel is the same when it is read again."""
+    """Decode a stream; messages that fit a parcel survive a round trip."""
     codec = ParcelCodec(OUR_ID)
     for message in check_stream(ParcelDecoder, data, BadParcel)[0]:
         try:
             written = codec.encode(message)
-        except UnencodableMessage:  # In another way to write it, it had room.
+        except UnencodableMessage:  # It fitted in another encoding.
             assert isinstance(message, Parcel), f"{message!r} was read and cannot be written"
             continue
         assert ParcelDecoder().feed(written) == [message]

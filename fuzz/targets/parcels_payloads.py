@@ -1,4 +1,4 @@
-"""Application data of our own parcels, of each type."""
+"""Application data of extension messages, of each type."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ KINDS = sorted(WIRE_NAMES.values())
 
 
 def seeds() -> Iterable[bytes]:
-    """Return application data behind a byte that says of which type it is."""
+    """Return application data with a prefix byte for its type."""
     for message in draw(MESSAGES, 120):
         yield bytes((KINDS.index(WIRE_NAMES[type(message)]),)) + PayloadWriter().write(message)
 
 
 def one(data: bytes) -> None:
-    """Read application data; what was read is the same when it was written and is read again."""
+    """Decode application data; it survives a round trip."""
     if not data:
         return
     name, payload = KINDS[data[0] % len(KINDS)], data[1:]

@@ -1,4 +1,4 @@
-"""The web site of a parcels node: any bytes on a connection, in pieces, while time passes."""
+"""Web site of a parcels node: arbitrary bytes on a connection, in pieces, while time passes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from fyrehose_twisted.parcels.wire.messages import Event
 TOKEN = b"a-token-of-16-characters"
 CONFIG = WebConfig(max_body=512, allowed_origin="https://example.org", max_callbacks=3, max_connections=2)
 LARGEST = 65_536
-"""Bytes that one answer may have here."""
+"""Maximum size of a response here, in bytes."""
 OLDEST, LAST = 3, 9
-"""Of the events that are held."""
+"""Limits of held events."""
 
 
 @implementer(IOrderedEvents)
 class Order:
-    """Orders at once, but refuses what begins with ``no``, and never answers what begins with ``wait``."""
+    """Cluster that orders at once, except that it refuses the prefix ``no`` and never confirms the prefix ``wait``."""
 
     cluster_id = "00c0ffee00c0ffee"
 
@@ -43,12 +43,12 @@ class Order:
 
     @property
     def oldest(self) -> int:
-        """The lowest number that is held."""
+        """Return the first held number."""
         return OLDEST
 
     @property
     def last(self) -> int:
-        """The highest."""
+        """Return the last number."""
         return self.log[-1].sequence
 
     def publish(self, data: bytes, publisher: str = "", key: str = "") -> Deferred[int]:
@@ -74,15 +74,15 @@ class Order:
         return [event for event in self.log if first <= event.sequence <= last][:limit]
 
     def listen(self, listener: Any) -> None:
-        """Tell of events."""
+        """Add a listener."""
         self.listeners.append(listener)
 
     def unlisten(self, listener: Any) -> None:
-        """Tell no more."""
+        """Remove a listener."""
         self.listeners.remove(listener)
 
     def state(self) -> NodeStatus:
-        """Return how it looks."""
+        """Return its state."""
         members = (MemberStatus("node-1", "0" * 16, "127.0.0.1:4000", True),)
         neighbours = (NeighbourStatus("node-2", 7, "127.0.0.1:4001", "Dsc", True, False, 1.5),)
         head = "node-1", 5, "0" * 16, "test", self.cluster_id, "Wrk", "alone", "node-1"
@@ -93,14 +93,14 @@ class Order:
 
 
 class Nobody:
-    """Sends callbacks to nobody."""
+    """Webhook sender without a network."""
 
     def check(self, url: str) -> Deferred[None]:
-        """Allow it."""
+        """Accept a target."""
         return succeed(None)
 
     def post(self, url: str, headers: dict[str, str], body: bytes) -> Deferred[int]:
-        """Take it."""
+        """Accept an event."""
         return succeed(204)
 
     def close(self) -> Deferred[None]:
@@ -109,16 +109,16 @@ class Nobody:
 
 
 class Wire(StringTransport):
-    """A connection in memory. With bit 1 of the setup, nobody reads what is said on it."""
+    """In-memory connection. With bit 1 of the setup, the client does not read."""
 
     aborted = False
 
     def unregisterProducer(self) -> None:
-        """Twisted: let go of the producer, if there is one, as sockets do."""
+        """Unregister the producer, if there is one, like a socket."""
         self.producer = None
 
     def abortConnection(self) -> None:
-        """Twisted: close it at once."""
+        """Close at once."""
         self.disconnecting = self.aborted = True
 
 
@@ -128,7 +128,7 @@ def _request(line: bytes, *headers: bytes, body: bytes = b"") -> bytes:
 
 
 def seeds() -> Iterable[bytes]:
-    """Return what clients say, behind a byte for the site and one that says how it is cut."""
+    """Return client data with a prefix byte for the site and one for the chunking."""
     url = b'{"url":"http://192.0.2.7/x","from":4,"secret":"s"}'
     said = [
         *(_request(b"GET " + path) for path in (b"/", b"/cluster", b"/health", b"/metrics", b"/openapi.json", b"/x")),
@@ -156,7 +156,7 @@ def seeds() -> Iterable[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Serve a connection until it is closed; all that is said on it is answers, and nothing is logged as a mistake."""
+    """Serve a connection until it is closed; its output consists of responses, and no error is logged."""
     setup, size = (data[:2] + b"\0\0")[:2]
     stream = data[2:]
     clock, node = Clock(), Order()

@@ -1,4 +1,4 @@
-"""Files that options name: secrets, tokens, passwords, keys, callbacks."""
+"""Files named by options: secrets, tokens, passwords, keys, webhooks."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ WAYS: tuple[tuple[Callable[[str], Any], tuple[bytes, ...]], ...] = (
     (SigningKey.read, (b"00" * 32 + b"\n",)),
     (lambda path: CallbackFile(path).load(), (_CALLBACK, b"[" * 2_000)),
 )
-"""What reads a file, and contents."""
+"""Parsers and example contents."""
 
 
 def seeds() -> Iterable[bytes]:
-    """Return files, each behind a byte that says what reads it."""
+    """Return files with a prefix byte for the parser."""
     return [bytes((way,)) + content for way, (_, contents) in enumerate(WAYS) for content in contents]
 
 

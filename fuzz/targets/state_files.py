@@ -1,4 +1,4 @@
-"""Files in which nodes remember, after whatever has become of them: opening one says so or goes on."""
+"""State files of nodes after arbitrary damage: opening one reports it or succeeds."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _written() -> list[bytes]:
 
 
 def seeds() -> Iterable[bytes]:
-    """Return what becomes of each kind of file."""
+    """Return faults of each kind of file."""
     for way, content in enumerate(_written()):
         yield bytes((way,))
         yield bytes((way, 255)) + content
@@ -85,7 +85,7 @@ def seeds() -> Iterable[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Change bytes of a file, cut it or replace it; open it twice."""
+    """Change, truncate or replace a file; open it twice."""
     choices = Choices(data)
     way = choices.number() % len(OPEN)
     content = bytearray(_written()[way])

@@ -28,7 +28,7 @@ def one(data: bytes) -> None:
     if error is None:
         check_size(content, len(data), factor=8)
         again, error = attempt(lambda: parse_json(json.dumps(content).encode()), ValueError)
-        if error is None:  # 1e999 is JSON, and what Python makes of it is not.
+        if error is None:  # 1e999 is valid JSON, but Python's value is not.
             assert repr(again) == repr(content)
     value, error = attempt(lambda: parse_number(data, "from"), HttpError)
     if error is None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from xml.etree import ElementTree
 
@@ -20,7 +21,7 @@ each = pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture(scope="module")
-def maps() -> Iterator[Any]:
+def maps() -> Iterator[ModuleType]:
     """Import ``docs/maps.py`` as ``docs/conf.py`` does: it is in no package."""
     sys.path.insert(0, str(DOCS))
     yield import_module("maps")
@@ -28,12 +29,12 @@ def maps() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def drawings(maps: Any) -> dict[str, str]:
+def drawings(maps: ModuleType) -> dict[str, str]:
     return {kind: getattr(maps, f"draw_{kind}")() for kind in KINDS}
 
 
 @pytest.fixture(scope="module")
-def turns(maps: Any) -> Any:
+def turns(maps: ModuleType) -> Any:
     return maps.follow()
 
 
@@ -48,7 +49,7 @@ def fills(svg: str) -> dict[str, str]:
 
 
 @each
-def test_architecture_map_on_disk_is_up_to_date(maps: Any, drawings: dict[str, str], kind: str) -> None:
+def test_architecture_map_on_disk_is_up_to_date(maps: ModuleType, drawings: dict[str, str], kind: str) -> None:
     path: Path = getattr(maps, kind.upper())
     assert path.read_text(encoding="utf-8") == drawings[kind], "run make docs to redraw it"
 
@@ -73,13 +74,13 @@ def existing(directory: Path) -> set[str]:
     return {path.stem for path in paths if not path.stem.startswith("_")}
 
 
-def test_layers_are_drawn_in_the_order_of_the_import_contract(maps: Any, drawings: dict[str, str]) -> None:
+def test_layers_are_drawn_in_the_order_of_the_import_contract(maps: ModuleType, drawings: dict[str, str]) -> None:
     layers = maps.read_contract("packages").layers
     drawn = named(drawings["layers"])
     assert drawn == [name for layer in layers for name in layer if name in drawn]
 
 
-def test_layers_omit_missing_modules(maps: Any, tmp_path: Path) -> None:
+def test_layers_omit_missing_modules(maps: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "there.py").touch()
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").touch()
@@ -87,11 +88,11 @@ def test_layers_omit_missing_modules(maps: Any, tmp_path: Path) -> None:
     assert named(maps.draw_layers(contract, tmp_path)) == ["package", "there"]
 
 
-def test_every_module_of_the_package_is_in_a_layer(maps: Any, drawings: dict[str, str]) -> None:
+def test_every_module_of_the_package_is_in_a_layer(maps: ModuleType, drawings: dict[str, str]) -> None:
     assert existing(maps.SOURCE) == set(named(drawings["layers"]))
 
 
-def test_every_module_of_the_protocol_is_drawn(maps: Any, drawings: dict[str, str]) -> None:
+def test_every_module_of_the_protocol_is_drawn(maps: ModuleType, drawings: dict[str, str]) -> None:
     drawn = named(drawings["protocol"])
     protocol = maps.SOURCE / maps.EXAMPLE
     assert existing(protocol) == {name.partition(".")[0] for name in drawn}
@@ -101,7 +102,7 @@ def test_every_module_of_the_protocol_is_drawn(maps: Any, drawings: dict[str, st
             assert {name for name in drawn if name.startswith(f"{layer}.")} == {f"{layer}.{name}" for name in modules}
 
 
-def test_protocol_map_colours_modules_that_do_io(maps: Any, drawings: dict[str, str]) -> None:
+def test_protocol_map_colours_modules_that_do_io(maps: ModuleType, drawings: dict[str, str]) -> None:
     colours = fills(drawings["protocol"])
     for names, colour in (
         (("service.backbone_tap", "service.metrics", "protocol.journal", "frontend.service"), maps.SHELL),
@@ -122,11 +123,13 @@ def test_protocol_map_colours_modules_that_do_io(maps: Any, drawings: dict[str, 
         ("package.ab", "package.a", False),
     ],
 )
-def test_module_pattern_covers_submodules_of_its_matches(maps: Any, module: str, pattern: str, pure: bool) -> None:
+def test_module_pattern_covers_submodules_of_its_matches(
+    maps: ModuleType, module: str, pattern: str, pure: bool
+) -> None:
     assert maps._is_pure(module, [pattern]) is pure
 
 
-def test_every_service_is_drawn(maps: Any, drawings: dict[str, str]) -> None:
+def test_every_service_is_drawn(maps: ModuleType, drawings: dict[str, str]) -> None:
     plugins = (DOCS.parent / "src/twisted/plugins/fyrehose_twisted_plugins.py").read_text(encoding="utf-8")
     assert named(drawings["services"]) == re.findall(r'^    "([a-z]+-[a-z]+)",$', plugins, re.MULTILINE)
     for text in ("UDP, --port [2323]", "its backbone, --backbone [2323]", "nodes, --listen [7878]"):
@@ -137,7 +140,7 @@ ELSEWHERE = {"advertise", "dial"}
 """Options that name an address, but neither open a port nor name a peer."""
 
 
-def test_every_option_that_takes_an_endpoint_is_drawn(maps: Any) -> None:
+def test_every_option_that_takes_an_endpoint_is_drawn(maps: ModuleType) -> None:
     known = {*maps.LISTENS, *maps.DIALS, *ELSEWHERE}
     for service in maps.read_services():
         options = {name for name, text in service.help.items() if re.search(r"\bendpoint\b|HOST:PORT", text)}

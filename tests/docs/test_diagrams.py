@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from xml.etree import ElementTree
 
@@ -30,7 +31,7 @@ each = pytest.mark.parametrize("kind", PLANTED)
 
 
 @pytest.fixture(scope="module")
-def diagrams() -> Any:
+def diagrams() -> ModuleType:
     """Import ``docs/diagrams.py``, which belongs to no package."""
     spec = spec_from_file_location("diagrams", DOCS / "diagrams.py")
     assert spec is not None
@@ -40,7 +41,7 @@ def diagrams() -> Any:
     return module
 
 
-def draw(diagrams: Any, kind: str, *moves: Any) -> str:
+def draw(diagrams: ModuleType, kind: str, *moves: Any) -> str:
     svg: str = getattr(diagrams, f"draw_{kind}")(*moves)
     return svg
 
@@ -59,12 +60,12 @@ def named(moves: dict[Any, Any]) -> list[tuple[str, str, str]]:
 
 
 @each
-def test_state_diagram_has_every_transition_exactly_once(diagrams: Any, kind: str) -> None:
+def test_state_diagram_has_every_transition_exactly_once(diagrams: ModuleType, kind: str) -> None:
     assert drawn(draw(diagrams, kind)) == named(PLANTED[kind][0])
 
 
 @each
-def test_state_diagram_changes_with_the_transition_table(diagrams: Any, kind: str) -> None:
+def test_state_diagram_changes_with_the_transition_table(diagrams: ModuleType, kind: str) -> None:
     original, less, more, target = PLANTED[kind]
     assert less in original
     moves = {key: value for key, value in original.items() if key != less} | {more: target}
@@ -72,13 +73,13 @@ def test_state_diagram_changes_with_the_transition_table(diagrams: Any, kind: st
 
 
 @each
-def test_state_diagram_names_every_cause(diagrams: Any, kind: str) -> None:
+def test_state_diagram_names_every_cause(diagrams: ModuleType, kind: str) -> None:
     texts = " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", draw(diagrams, kind)))
     assert {cause for _, cause in PLANTED[kind][0] if cause.replace("_", " ") not in texts} == set()
 
 
 @each
-def test_state_diagram_on_disk_is_up_to_date(diagrams: Any, kind: str) -> None:
+def test_state_diagram_on_disk_is_up_to_date(diagrams: ModuleType, kind: str) -> None:
     path = getattr(diagrams, kind.upper())
     assert path.read_text(encoding="utf-8") == draw(diagrams, kind), "run make docs to redraw it"
 
@@ -86,7 +87,7 @@ def test_state_diagram_on_disk_is_up_to_date(diagrams: Any, kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "name"), [("modes", "one-order.md"), ("roles", "one-leader.md"), ("phases", "protocol/freenet.md")]
 )
-def test_documentation_page_shows_its_state_diagram(diagrams: Any, kind: str, name: str) -> None:
+def test_documentation_page_shows_its_state_diagram(diagrams: ModuleType, kind: str, name: str) -> None:
     assert f"{getattr(diagrams, kind.upper()).name})" in (DOCS / name).read_text(encoding="utf-8")
 
 

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 
 import pytest
 from documented.environments import CORE, Environments
@@ -206,7 +205,7 @@ def test_only_commands_without_side_effects_are_retried(command: str, looks: boo
     ],
 )
 def test_failing_command_on_a_page_fails_the_check(
-    a_page: Callable[[str], Page], tmp_path: Path, free_port: Any, commands: str, complaint: str
+    a_page: Callable[[str], Page], tmp_path: Path, free_port: Callable[[], int], commands: str, complaint: str
 ) -> None:
     # One second suffices only for commands that never end and output that never arrives.
     terminal = Terminal(tmp_path, free_port, late=1.0, **({"hangs": 1.0} if "sleep" in commands else {}))
@@ -217,7 +216,9 @@ def test_failing_command_on_a_page_fails_the_check(
         terminal.close()
 
 
-def test_daemon_left_behind_by_a_page_is_stopped(a_page: Callable[[str], Page], tmp_path: Path, free_port: Any) -> None:
+def test_daemon_left_behind_by_a_page_is_stopped(
+    a_page: Callable[[str], Page], tmp_path: Path, free_port: Callable[[], int]
+) -> None:
     terminal = Terminal(tmp_path, free_port)
     started = "$ (setsid sleep 1000 & echo $! > started)\n$ cat started\n...\n"
     run_page(a_page(planted(started)), terminal, NoEnvironments(tmp_path))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+from documented.terminal import Terminal
 from twisted.internet.task import Clock
 
 from fyrehose_twisted.fyrehose.frontend import tap
@@ -107,7 +109,9 @@ def test_table_of_frontend_metrics_is_complete() -> None:
 
 
 @pytest.mark.extended
-def test_javascript_example_publishes_through_the_frontend(terminal: Any, program: Any) -> None:
+def test_javascript_example_publishes_through_the_frontend(
+    terminal: Terminal, program: Callable[[str, str], Path]
+) -> None:
     program("node", "nodejs")
     [block] = re.findall(r"^```js\n// publish.mjs\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     (terminal.directory / "publish.mjs").write_text(terminal.spell_ports(block), encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.util import module_from_spec, spec_from_file_location
-from typing import Any
+from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
@@ -16,7 +16,7 @@ README = PAGES[0].path.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
-def picture() -> Any:
+def picture() -> ModuleType:
     """Import ``docs/repair.py``, which is in no package."""
     spec = spec_from_file_location("repair", ROOT / "docs" / "repair.py")
     assert spec is not None
@@ -26,7 +26,7 @@ def picture() -> Any:
     return module
 
 
-def test_readme_picture_shows_the_five_steps_of_a_repair(picture: Any) -> None:
+def test_readme_picture_shows_the_five_steps_of_a_repair(picture: ModuleType) -> None:
     rounds = picture.rounds_of(picture.follow())
     assert [(each[0].source, each[0].kind) for each in rounds] == [
         ("publisher", "PUSH"),
@@ -39,7 +39,7 @@ def test_readme_picture_shows_the_five_steps_of_a_repair(picture: Any) -> None:
     assert rounds[-1][0].target == "subscriber-b"
 
 
-def test_readme_picture_has_each_packet_exactly_once(picture: Any) -> None:
+def test_readme_picture_has_each_packet_exactly_once(picture: ModuleType) -> None:
     steps = picture.follow()
     drawn = [line.attrib["data-step"] for line in ElementTree.fromstring(picture.draw(steps)).iter(f"{SVG}line")]
     told = [f"{step.source} {step.kind} {step.target}{' lost' * step.lost}" for step in steps]
@@ -48,11 +48,11 @@ def test_readme_picture_has_each_packet_exactly_once(picture: Any) -> None:
     assert len(list(fewer.iter(f"{SVG}line"))) == len(steps) - 1
 
 
-def test_readme_picture_on_disk_is_up_to_date(picture: Any) -> None:
+def test_readme_picture_on_disk_is_up_to_date(picture: ModuleType) -> None:
     assert picture.REPAIR.read_text(encoding="utf-8") == picture.draw(), "run make docs to redraw it"
 
 
-def test_every_text_is_inside_the_readme_picture(picture: Any) -> None:
+def test_every_text_is_inside_the_readme_picture(picture: ModuleType) -> None:
     root = ElementTree.fromstring(picture.draw())
     _, _, width, height = map(float, root.attrib["viewBox"].split())
     for text in root.iter(f"{SVG}text"):

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
-from suite.stepped_network import DELAY, SteppedNetwork
+from suite.stepped_network import DELAY, SteppedEnd, SteppedHost, SteppedNetwork, SteppedOwner
 
-from fyrehose_twisted.effects import Address, Close, Dial, Peer, Write
+from fyrehose_twisted.effects import Address, Peer
 from fyrehose_twisted.hydra.config import LinkTarget, NodeConfig
 from fyrehose_twisted.hydra.events import AskIrc, CloseIrc, OpenIrc, Role, ToIrc
 from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.hydra.node.node import HydraNode
 from fyrehose_twisted.hydra.wire.messages import Hello, Keepalive, Knock, Meet, Message, Ping, Pong, Welcome
-from fyrehose_twisted.interfaces import Outputs
 
 PORT = 6_174
-EventT = TypeVar("EventT")
 
 
-class End:
+class End(SteppedEnd):
     """One end of a link, owned by a node or by a scripted peer."""
-
-    def __init__(self, net: Net, owner: Host | ScriptedPeer, peer: Peer) -> None:
-        self.net = net
-        self.owner = owner
-        self.peer = peer
-        self.other: End
-        self.open = True
-        self.received: list[Message] = []
-        self.hung_up = False
 
     def send(self, *messages: Message) -> None:
         """Send messages and run until they have arrived."""
@@ -41,24 +31,6 @@ class End:
         """Send messages without advancing the clock."""
         if self.open:
             self.net.later(DELAY, lambda: self.other.arrive(messages))
-
-    def close(self) -> None:
-        """Close this end."""
-        if self.open:
-            self.open = False
-            self.net.later(DELAY, self.other.ended)
-
-    def arrive(self, messages: tuple[Message, ...]) -> None:
-        """Handle messages from the other end."""
-        if self.open and not self.net.is_cut(self.owner, self.other.owner):
-            self.owner.arrived(self, messages)
-
-    def ended(self) -> None:
-        """Handle the close of the other end."""
-        if self.open:
-            self.open = False
-            self.hung_up = True
-            self.owner.ended(self)
 
     def take(self, *kinds: type) -> list[Any]:
         """Return messages received since the last call, without keepalives.
@@ -100,7 +72,7 @@ class ScriptedPeer:
         """Handle the close of the other end."""
 
 
-class Host:
+class Host(SteppedHost[End]):
     """A node under test with its events, links and simulated IRC connection.
 
     :ivar irc: outcome of IRC connects: ``works``, ``fails``, or ``waits`` for the test.
@@ -109,16 +81,8 @@ class Host:
     """
 
     def __init__(self, net: Net, node: HydraNode, address: Address) -> None:
-        self.net = net
-        self.node = node
-        self.address = address
-        self.events: list[Any] = []
-        self.ends: dict[int, End] = {}
-        self.dialled: list[tuple[float, Address]] = []
-        self.outputs: list[Outputs] = []
+        super().__init__(net, node, address)
         self.durable: DurableState | None = None
-        self.up = True
-        self.turns = 0
         self.irc = "works"
         self.answers = True
         self.irc_online = False
@@ -137,42 +101,18 @@ class Host:
                 self.node.receive(message, end.peer, self.net.now)
             self.flush()
 
-    def ended(self, end: End) -> None:
-        """Tell the node that a link closed."""
-        self.ends.pop(end.peer.number, None)
-        if self.up:
-            self.node.disconnected(end.peer, "closed", self.net.now)
-            self.flush()
+    def persist(self, change: DurableState) -> None:
+        """Keep the durable state of the node."""
+        self.durable = change
 
-    def flush(self) -> None:
-        """Carry out the outputs of the node until it has none left."""
-        while self.up:
-            drained = self.node.drain()
-            self.outputs.append(drained)
-            if drained.persist is not None:
-                self.durable = drained.persist
-            for effect in drained.effects:
-                self._carry_out(effect)
-            self.events.extend(drained.events)
-            for event in drained.events:
-                self._take(event)
-            if not drained.events:
-                return
+    def write(self, peer: Peer, messages: Sequence[Message]) -> None:
+        """Send messages of the node."""
+        end = self.ends.get(peer.number)
+        if end is not None:
+            end.put(*messages)
 
-    def _carry_out(self, effect: Any) -> None:
-        if isinstance(effect, Dial):
-            self.dialled.append((self.net.now, effect.address))
-            self.net.dial(self, effect.address)
-        elif isinstance(effect, Write):
-            end = self.ends.get(effect.peer.number)
-            if end is not None:
-                end.put(*effect.messages)
-        elif isinstance(effect, Close):
-            end = self.ends.pop(effect.peer.number, None)
-            if end is not None:
-                end.close()
-
-    def _take(self, event: Any) -> None:
+    def react(self, event: Any) -> None:
+        """Play IRC's part in an event."""
         now, node = self.net.now, self.node
         if isinstance(event, ToIrc):
             handed = self.irc_online and now < event.deadline
@@ -194,38 +134,21 @@ class Host:
             self.irc_online = False
             node.irc_closed("closed", now)
 
-    def of(self, kind: type[EventT]) -> list[EventT]:
-        """Return the events of one class."""
-        return [event for event in self.events if isinstance(event, kind)]
 
-    def call(self, method: str, *arguments: Any, **options: Any) -> None:
-        """Call a method of the node with the current time and carry out its outputs."""
-        getattr(self.node, method)(*arguments, self.net.now, **options)
-        self.flush()
-
-    def kill(self) -> None:
-        """Kill the process: close its links and its listener."""
-        self.up = False
-        self.net.listening.pop(self.address, None)
-        for end in list(self.ends.values()):
-            end.close()
-        self.ends.clear()
-
-
-class Net(SteppedNetwork[Host]):
+class Net(SteppedNetwork[Host, End]):
     """A network of nodes and scripted peers on one simulated clock."""
+
+    end_type = End
 
     def __init__(self) -> None:
         super().__init__()
-        self.listening: dict[Address, Host | ScriptedPeer] = {}
-        self.cuts: list[set[Host | ScriptedPeer]] = []
-        self._numbers = count(1)
+        self.cuts: list[set[SteppedOwner]] = []
 
     def address(self, number: int) -> Address:
         """Return the listening address of a node number."""
         return (f"10.0.0.{number}", PORT)
 
-    def is_cut(self, host: Host | ScriptedPeer, other: Host | ScriptedPeer) -> bool:
+    def is_cut(self, host: SteppedOwner, other: SteppedOwner) -> bool:
         """Return whether a partition separates two hosts."""
         return any((host in cut) != (other in cut) for cut in self.cuts)
 
@@ -254,16 +177,14 @@ class Net(SteppedNetwork[Host]):
 
     def play(self, number: int) -> ScriptedPeer:
         """Start a scripted peer at the address of a node number."""
-        actor = self.listening[self.address(number)] = ScriptedPeer(self)
-        return actor
+        peer = self.listening[self.address(number)] = ScriptedPeer(self)
+        return peer
 
     def link(self, host: Host) -> End:
         """Connect a new scripted peer to a node and return its end."""
-        actor = ScriptedPeer(self)
-        ours, theirs = self._pair(actor, host, host.address, "10.0.0.99")
-        host.ends[theirs.peer.number] = theirs
-        host.node.connected(theirs.peer, self.now)
-        host.flush()
+        peer = ScriptedPeer(self)
+        ours, theirs = self.pair(peer, host, host.address, "10.0.0.99")
+        host.connected(theirs)
         self.run(2 * DELAY)
         return ours
 
@@ -273,39 +194,6 @@ class Net(SteppedNetwork[Host]):
         end.take()
         end.send(Knock(ind, f"played-{ind}"))
         return end
-
-    def dial(self, host: Host, address: Address) -> None:
-        """Connect a node to an address."""
-
-        def open_it() -> None:
-            target = self.listening.get(address)
-            if not host.up:
-                return
-            if target is None or self.is_cut(host, target) or (isinstance(target, Host) and not target.up):
-                host.node.dial_failed(address, "refused", self.now)
-                host.flush()
-                return
-            ours, theirs = self._pair(host, target, address, host.address[0])
-            host.ends[ours.peer.number] = ours
-            if isinstance(target, Host):
-                target.ends[theirs.peer.number] = theirs
-                target.node.connected(theirs.peer, self.now)
-                target.flush()
-            else:
-                target.accepted.append(theirs)
-            host.node.connected(ours.peer, self.now)
-            host.flush()
-
-        self.later(DELAY, open_it)
-
-    def _pair(
-        self, dialler: Host | ScriptedPeer, target: Host | ScriptedPeer, address: Address, source: str
-    ) -> tuple[End, End]:
-        number = next(self._numbers)
-        ours = End(self, dialler, Peer(address, 2 * number, True))
-        theirs = End(self, target, Peer((source, 20_000 + number), 2 * number + 1, False))
-        ours.other, theirs.other = theirs, ours
-        return ours, theirs
 
 
 class Cohort:

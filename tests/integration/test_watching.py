@@ -154,7 +154,7 @@ MISBEHAVIOURS: dict[str, tuple[dict[str, Any], str]] = {
     "garbage-at-once": ({"at_once": sends(b"\x00\xff\r\n\r\n" * 100)}, "the answer is not HTTP"),
     "garbage-when-asked": ({"asked": sends(b"\x16\x03\x01 no HTTP at all\r\n\r\n")}, "the answer is not HTTP"),
     "another-page": ({"asked": sends(HEAD + b"Content-Length: 6\r\n\r\n<html>")}, "the page is not a page of metrics"),
-    "an-error": ({"asked": sends(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")}, "it answers 500"),
+    "an-error": ({"asked": sends(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")}, "it responds with status 500"),
     "a-page-without-end": ({"asked": sends(HEAD + b"\r\n" + b"x" * (2**20 + 1))}, "longer than 1,048,576 bytes"),
 }
 
@@ -217,7 +217,7 @@ async def test_exception_does_not_stop_the_scrapes(
 
 BACKBONE = HEAD + b"Content-Length: 29\r\n\r\nfyrehose_backbone_clients 1.0"
 NO_LIST: dict[str, tuple[bytes, str]] = {
-    "an-error": (b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", "it answers 404"),
+    "an-error": (b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", "it responds with status 404"),
     "no-json": (HEAD + b"Content-Length: 6\r\n\r\n<html>", "the page is not a list of clients"),
     "without-end": (HEAD + b"\r\n" + b"x" * (2**20 + 1), "longer than 1,048,576 bytes"),
 }

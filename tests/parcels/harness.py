@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
-from suite.stepped_network import DELAY, SteppedNetwork
+from suite.stepped_network import DELAY, SteppedEnd, SteppedHost, SteppedNetwork, SteppedOwner
 
-from fyrehose_twisted.effects import Address, Close, Dial, Peer, Write
+from fyrehose_twisted.effects import Address, Peer
 from fyrehose_twisted.errors import RemoteError
-from fyrehose_twisted.interfaces import Outputs
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.node.node import ClusterNode
-from fyrehose_twisted.parcels.node.persistent_state import PersistentState
+from fyrehose_twisted.parcels.node.persistent_state import PersistentState, StateChange
 from fyrehose_twisted.parcels.wire.codec import ParcelCodec
 from fyrehose_twisted.parcels.wire.messages import Message, Parcel, ParcelType, node_id
 
 PORT = 7_878
-Told = TypeVar("Told")
 
 
-class End:
-    """One end of a connection, owned by a node or by a test."""
+class End(SteppedEnd):
+    """One end of a connection, owned by a node or by a scripted peer.
 
-    def __init__(self, wires: Wires, owner: Host | Actor, peer: Peer) -> None:
-        self.wires = wires
-        self.owner = owner
-        self.peer = peer
-        self.other: End
-        self.open = True
+    :ivar raw: all bytes received.
+    """
+
+    def __init__(self, net: Net, owner: SteppedOwner, peer: Peer) -> None:
+        super().__init__(net, owner, peer)
         self.decoder = ParcelCodec().decoder()
         self.raw = bytearray()
-        self.received: list[Message] = []
-        self.hung_up = False
 
     def send(self, *messages: Message) -> None:
         """Send encoded messages."""
@@ -43,26 +37,13 @@ class End:
     def send_bytes(self, data: bytes) -> None:
         """Send raw bytes."""
         if data and self.open:
-            self.wires.later(DELAY, lambda: self.other.arrive(data))
-
-    def close(self) -> None:
-        """Close the connection after sent data has arrived."""
-        if self.open:
-            self.open = False
-            self.wires.later(DELAY, self.other.ended)
+            self.net.later(DELAY, lambda: self.other.arrive(data))
 
     def arrive(self, data: bytes) -> None:
         """Handle bytes from the other end."""
         if self.open:
             self.raw += data
-            self.owner.arrived(self, data)
-
-    def ended(self) -> None:
-        """Handle the close of the other end."""
-        if self.open:
-            self.open = False
-            self.hung_up = True
-            self.owner.ended(self)
+        super().arrive(data)
 
     def take(self) -> list[Message]:
         """Return messages received since the last call."""
@@ -70,11 +51,11 @@ class End:
         return taken
 
 
-class Actor:
+class ScriptedPeer:
     """Peer that a test scripts. By default it only records messages."""
 
-    def __init__(self, wires: Wires, answer: Callable[[End, Message], None] | None = None) -> None:
-        self.wires = wires
+    def __init__(self, net: Net, answer: Callable[[End, Message], None] | None = None) -> None:
+        self.net = net
         self.answer = answer
         self.accepted: list[End] = []
         self.garbage: list[str] = []
@@ -100,22 +81,14 @@ class Actor:
         return [message for end in self.accepted for message in end.received]
 
 
-class Host:
+class Host(SteppedHost[End]):
     """A node under test with its events and connections."""
 
-    def __init__(self, wires: Wires, node: ClusterNode, address: Address) -> None:
-        self.wires = wires
-        self.node = node
-        self.address = address
-        self.told: list[Any] = []
-        self.ends: dict[int, End] = {}
-        self.dialled: list[tuple[float, Address]] = []
-        self.promises: PersistentState | None = None
-        self.up = True
-        self.turns = 0
+    def __init__(self, net: Net, node: ClusterNode, address: Address) -> None:
+        super().__init__(net, node, address)
+        self.persistent_state: PersistentState | None = None
         self.codec = ParcelCodec(node_id(node.config.name))
         self.wrote: list[tuple[float, Peer, Message]] = []
-        self.drained: list[Outputs] = []
 
     def arrived(self, end: End, data: bytes) -> None:
         """Pass bytes to the node."""
@@ -125,62 +98,23 @@ class Host:
             messages = end.decoder.feed(data)
         except RemoteError:
             end.close()
-            self.node.disconnected(end.peer, "garbage", self.wires.now)
+            self.node.disconnected(end.peer, "garbage", self.net.now)
         else:
             for message in messages:
-                self.node.receive(message, end.peer, self.wires.now)
+                self.node.receive(message, end.peer, self.net.now)
         self.flush()
 
-    def ended(self, end: End) -> None:
-        """Tell the node that a connection closed."""
-        self.ends.pop(end.peer.number, None)
-        if self.up:
-            self.node.disconnected(end.peer, "closed", self.wires.now)
-            self.flush()
+    def persist(self, change: StateChange) -> None:
+        """Add a change to the durable state of the node, if it has one."""
+        if self.persistent_state is not None:
+            self.persistent_state.persist(change)
 
-    def flush(self) -> None:
-        """Carry out the outputs of the node until it has none left."""
-        while self.up:
-            drained = self.node.drain()
-            self.drained.append(drained)
-            if drained.persist is not None and self.promises is not None:
-                self.promises.persist(drained.persist)
-            for effect in drained.effects:
-                self._carry_out(effect)
-            self.told.extend(drained.events)
-            if not drained.events:
-                return
-
-    def _carry_out(self, effect: Any) -> None:
-        if isinstance(effect, Dial):
-            self.dialled.append((self.wires.now, effect.address))
-            self.wires.dial(self, effect.address)
-        elif isinstance(effect, Write):
-            self.wrote.extend((self.wires.now, effect.peer, message) for message in effect.messages)
-            end = self.ends.get(effect.peer.number)
-            if end is not None:
-                end.send_bytes(b"".join(map(self.codec.encode, effect.messages)))
-        elif isinstance(effect, Close):
-            end = self.ends.pop(effect.peer.number, None)
-            if end is not None:
-                end.close()
-
-    def of(self, kind: type[Told]) -> list[Told]:
-        """Return the events of one class."""
-        return [one for one in self.told if isinstance(one, kind)]
-
-    def tell(self, what: str, *arguments: Any) -> None:
-        """Call a method of the node with the current time and carry out its outputs."""
-        getattr(self.node, what)(*arguments, self.wires.now)
-        self.flush()
-
-    def kill(self) -> None:
-        """Kill the process: reset its connections and close its listener."""
-        self.up = False
-        self.wires.listening.pop(self.address, None)
-        for end in list(self.ends.values()):
-            end.close()
-        self.ends.clear()
+    def write(self, peer: Peer, messages: Sequence[Message]) -> None:
+        """Send messages of the node."""
+        self.wrote.extend((self.net.now, peer, message) for message in messages)
+        end = self.ends.get(peer.number)
+        if end is not None:
+            end.send_bytes(b"".join(map(self.codec.encode, messages)))
 
     def read(self) -> list[tuple[int, bytes]]:
         """Return sequence number and data of each event that the node holds."""
@@ -188,14 +122,17 @@ class Host:
         return [(event.sequence, event.data) for event in node.read(node.oldest, node.sequence, 100_000)]
 
 
-class Wires(SteppedNetwork[Host]):
-    """A network that carries bytes between nodes and scripted peers."""
+class Net(SteppedNetwork[Host, End]):
+    """A network that carries bytes between nodes and scripted peers.
+
+    :ivar silent: addresses at which dials hang.
+    """
+
+    end_type = End
 
     def __init__(self) -> None:
         super().__init__()
-        self.listening: dict[Address, Host | Actor] = {}
         self.silent: set[Address] = set()
-        self._numbers = count(1)
 
     def address(self, number: int | Address) -> Address:
         """Return the listening address of a node number."""
@@ -208,26 +145,26 @@ class Wires(SteppedNetwork[Host]):
         neighbours: tuple[int | Address, ...] = (),
         *,
         seed: int | None = None,
-        promises: PersistentState | None = None,
+        state: PersistentState | None = None,
         address: Address | None = None,
         **options: Any,
     ) -> Host:
         """Start a node."""
         address = self.address(number) if address is None else address
         config = NodeConfig(name, advertise=address, neighbours=tuple(map(self.address, neighbours)), **options)
-        node = ClusterNode(config, Random(number if seed is None else seed), self.now, persistent_state=promises)
+        node = ClusterNode(config, Random(number if seed is None else seed), self.now, persistent_state=state)
         host = Host(self, node, address)
-        host.promises = promises
+        host.persistent_state = state
         self.listening[address] = self.hosts[name] = host
         host.flush()
         return host
 
-    def play(self, number: int | Address, answer: Callable[[End, Message], None] | None = None) -> Actor:
+    def play(self, number: int | Address, answer: Callable[[End, Message], None] | None = None) -> ScriptedPeer:
         """Start a scripted peer at an address or node number."""
-        actor = self.listening[self.address(number)] = Actor(self, answer)
-        return actor
+        peer = self.listening[self.address(number)] = ScriptedPeer(self, answer)
+        return peer
 
-    def document(self, number: int, reply: Parcel, sequence: int | None = None) -> Actor:
+    def document(self, number: int, reply: Parcel, sequence: int | None = None) -> ScriptedPeer:
         """Start a reference peer, which closes each connection after one parcel."""
 
         def answer(end: End, message: Message) -> None:
@@ -243,44 +180,13 @@ class Wires(SteppedNetwork[Host]):
 
         return self.play(number, answer)
 
-    def call(self, host: Host, source: str = "10.0.0.99") -> End:
-        """Connect a test to a node and return the test's end."""
-        actor = Actor(self)
-        ours, theirs = self._pair(actor, host, host.address, source)
-        host.ends[theirs.peer.number] = theirs
-        host.node.connected(theirs.peer, self.now)
-        host.flush()
+    def connect(self, host: Host, source: str = "10.0.0.99") -> End:
+        """Connect a scripted peer to a node and return the peer's end."""
+        ours, theirs = self.pair(ScriptedPeer(self), host, host.address, source)
+        host.connected(theirs)
         return ours
 
-    def dial(self, host: Host, address: Address) -> None:
+    def dial(self, host: SteppedHost[End], address: Address) -> None:
         """Connect a node to an address."""
-        if address in self.silent:
-            return
-
-        def open_it() -> None:
-            target = self.listening.get(address)
-            if not host.up:
-                return
-            if target is None or (isinstance(target, Host) and not target.up):
-                host.node.dial_failed(address, "refused", self.now)
-                host.flush()
-                return
-            ours, theirs = self._pair(host, target, address, host.address[0])
-            host.ends[ours.peer.number] = ours
-            if isinstance(target, Host):
-                target.ends[theirs.peer.number] = theirs
-                target.node.connected(theirs.peer, self.now)
-                target.flush()
-            else:
-                target.accepted.append(theirs)
-            host.node.connected(ours.peer, self.now)
-            host.flush()
-
-        self.later(DELAY, open_it)
-
-    def _pair(self, dialler: Host | Actor, target: Host | Actor, address: Address, source: str) -> tuple[End, End]:
-        number = next(self._numbers)
-        ours = End(self, dialler, Peer(address, 2 * number, True))
-        theirs = End(self, target, Peer((source, 20_000 + number), 2 * number + 1, False))
-        ours.other, theirs.other = theirs, ours
-        return ours, theirs
+        if address not in self.silent:
+            super().dial(host, address)

@@ -9,7 +9,7 @@ from twisted.internet.error import ConnectionDone
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.net.control.server import ControlFactory
+from fyrehose_twisted.net.control.server import MAX_CLIENTS, ControlFactory
 
 
 class AbortableTransport(StringTransport):
@@ -48,3 +48,13 @@ class ControlClient:
     def lose(self) -> None:
         """Lose the connection."""
         self.control.connectionLost(Failure(ConnectionDone()))
+
+
+def check_client_limit(factory: ControlFactory) -> None:
+    """Check that clients over the limit are refused, a lost one makes room, and all close with the factory."""
+    clients = [ControlClient(factory) for _ in range(MAX_CLIENTS)]
+    assert factory.buildProtocol(None) is None
+    clients.pop(0).lose()
+    clients.append(ControlClient(factory))
+    factory.close()
+    assert all(client.control.is_closed for client in clients)

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from suite.control_client import ControlClient
+from suite.control_client import ControlClient, check_client_limit
 from twisted.internet.defer import Deferred, fail, succeed
 
 from fyrehose_twisted.errors import PublishRefused, TooManyStreams
@@ -24,7 +24,7 @@ from fyrehose_twisted.freenet.service.control import CHANGE_NAMES, FreenetContro
 from fyrehose_twisted.freenet.service.event_log import StreamChange
 from fyrehose_twisted.freenet.wire.signing import KEY_PREFIX
 from fyrehose_twisted.net.control.json_lines import MAX_REQUEST
-from fyrehose_twisted.net.control.server import MAX_CLIENTS, MAX_PENDING, ControlFactory
+from fyrehose_twisted.net.control.server import MAX_PENDING, ControlFactory
 
 KEY, OTHER, FULL = bytes(20), bytes(range(20)), b"\xff" * 20
 SIGNED = KEY_PREFIX + bytes(16)
@@ -215,12 +215,7 @@ def test_reading_from_a_flooding_client_pauses(client: ControlClient, service: S
 
 
 def test_the_number_of_control_clients_is_limited(factory: ControlFactory) -> None:
-    clients = [ControlClient(factory) for _ in range(MAX_CLIENTS)]
-    assert factory.buildProtocol(None) is None
-    clients[0].lose()
-    ControlClient(factory)
-    factory.close()
-    assert all(client.control.is_closed for client in clients[1:])
+    check_client_limit(factory)
 
 
 json_values = st.recursive(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import pytest_twisted
 from prometheus_client import CollectorRegistry, generate_latest
+from suite.waiting import DEADLINE, Waiting
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs
@@ -41,43 +42,30 @@ from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.net.control.client import connect
 
 reactor: Any = installed_reactor
-DEADLINE = 120.0
 KEY = named_key("news")
 PLACE = key_location(KEY)
 LOOPBACK = "tcp:0:interface=127.0.0.1"
 
 
 @implementer(IFreenetListener)
-class Listener:
+class Listener(Waiting):
     """Listener that lets a test wait for events."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.packets: list[tuple[bytes, bytes]] = []
         self.changes: list[Any] = []
-        self._waiting: list[tuple[Callable[[], Any], Deferred[None]]] = []
-
-    def until(self, true: Callable[[], Any]) -> Deferred[None]:
-        waiting: Deferred[None] = Deferred()
-        self._waiting.append((true, waiting))
-        self._look()
-        return waiting.addTimeout(DEADLINE, reactor)
-
-    def _look(self) -> None:
-        for true, waiting in tuple(self._waiting):
-            if true():
-                self._waiting.remove((true, waiting))
-                waiting.callback(None)
 
     def packets_received(self, key: bytes, packets: Any) -> None:
         self.packets += [(key, strip_signature(key, packet.data)) for packet in packets]
-        self._look()
+        self.look()
 
     def packets_missed(self, key: bytes, first: int, last: int) -> None:
         raise AssertionError("nothing is missed here")
 
     def stream_changed(self, event: Any) -> None:
         self.changes.append(event)
-        self._look()
+        self.look()
 
 
 Make = Callable[..., FreenetService]

@@ -36,10 +36,10 @@ def test_silent_link_gets_keepalives_and_is_finally_closed(net: Net) -> None:
     end = net.link(host)
     end.owner.arrived = lambda end, messages: end.received.extend(messages)
     net.run(14.9)
-    assert not end.hung_up
+    assert not end.closed_by_peer
     assert len([one for one in end.received if isinstance(one, Keepalive)]) == 2
     net.run(0.2)
-    assert end.hung_up
+    assert end.closed_by_peer
     assert host.node.counters["links_silent"] == 1
 
 
@@ -49,7 +49,7 @@ def test_keepalives_keep_a_link_open(net: Net) -> None:
     for _ in range(10):
         end.send(Keepalive())
         net.run(10.0)
-    assert not end.hung_up
+    assert not end.closed_by_peer
 
 
 def test_malformed_lines_are_counted_and_too_many_close_the_link(net: Net) -> None:
@@ -57,11 +57,11 @@ def test_malformed_lines_are_counted_and_too_many_close_the_link(net: Net) -> No
     end, other = net.link(host), net.link(host)
     for _ in range(MAX_MALFORMED_LINES - 1):
         end.send(Malformed("number", b"PING x"))
-    assert not end.hung_up
+    assert not end.closed_by_peer
     end.send(Malformed("number", b"PING x"))
     net.run(0.01)
-    assert end.hung_up
-    assert not other.hung_up
+    assert end.closed_by_peer
+    assert not other.closed_by_peer
     assert host.node.counters["malformed"] == host.node.counters["malformed_number"] == MAX_MALFORMED_LINES
 
 
@@ -69,7 +69,7 @@ def test_number_of_accepted_links_is_limited(net: Net) -> None:
     host = net.node("one", 1, max_links=2)
     ends = [net.link(host) for _ in range(3)]
     net.run(0.01)
-    assert [end.hung_up for end in ends] == [False, False, True]
+    assert [end.closed_by_peer for end in ends] == [False, False, True]
     assert host.node.counters["links_refused"] == 1
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from suite.control_client import ControlClient
+from suite.control_client import ControlClient, check_client_limit
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
@@ -16,7 +16,7 @@ from fyrehose_twisted.errors import MalformedPacket, PublishQueueFull, Unencodab
 from fyrehose_twisted.hydra.events import LeaderChanged, LineOutcome, LinesMissed, LinesReceived, Outcome
 from fyrehose_twisted.hydra.service.control import HydraControl
 from fyrehose_twisted.net.control.json_lines import MAX_REQUEST, JsonLines
-from fyrehose_twisted.net.control.server import MAX_CLIENTS, MAX_PENDING, MAX_UNSENT, ControlFactory
+from fyrehose_twisted.net.control.server import MAX_PENDING, MAX_UNSENT, ControlFactory
 
 
 class Service:
@@ -143,12 +143,7 @@ def test_slow_follower_is_disconnected(client: ControlClient, service: Service) 
 
 
 def test_number_of_clients_is_limited_and_all_close_with_the_node(factory: ControlFactory) -> None:
-    clients = [ControlClient(factory) for _ in range(MAX_CLIENTS)]
-    assert factory.buildProtocol(None) is None
-    clients[0].control.connectionLost(Failure(ConnectionDone()))
-    clients[0] = ControlClient(factory)
-    factory.close()
-    assert all(client.transport.disconnecting for client in clients)
+    check_client_limit(factory)
 
 
 @given(st.lists(st.dictionaries(st.text(), st.text() | st.integers() | st.none())), st.data())

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_twisted
 from prometheus_client import CollectorRegistry, generate_latest
+from suite.waiting import DEADLINE, Waiting
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
@@ -42,8 +43,6 @@ from fyrehose_twisted.net.control.client import connect
 
 reactor: Any = installed_reactor
 
-DEADLINE = 120.0
-"""Seconds after which a test fails; reached only on failure."""
 SCALE = 0.02
 TURN = 0.001
 """Seconds that the clock of :class:`Paced` advances per reactor turn."""
@@ -74,25 +73,6 @@ class Paced:
     def _turn(self) -> None:
         self._turning = reactor.callLater(0, self._turn)
         self.clock.advance(TURN)
-
-
-class Waiting:
-    """Base of helpers that re-evaluate the waiting conditions of a test after each change."""
-
-    def __init__(self) -> None:
-        self._waiting: list[tuple[Callable[[], Any], Deferred[None]]] = []
-
-    def until(self, true: Callable[[], Any]) -> Deferred[None]:
-        waiting: Deferred[None] = Deferred()
-        self._waiting.append((true, waiting))
-        self.look()
-        return waiting.addTimeout(DEADLINE, reactor)
-
-    def look(self) -> None:
-        for true, waiting in tuple(self._waiting):
-            if true():
-                self._waiting.remove((true, waiting))
-                waiting.callback(None)
 
 
 class IrcEnd(LineOnlyReceiver):

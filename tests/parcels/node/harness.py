@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from zlib import crc32
 
-from parcels.harness import Host, Wires
+from parcels.harness import Host, Net
 
 from fyrehose_twisted.parcels.events import EventsDelivered, ModeChanged, OperatorWarning
 from fyrehose_twisted.parcels.wire.auth import dialler_proof
@@ -46,25 +46,25 @@ def ask(about: NodeInfo) -> Parcel:
     return Parcel(False, ParcelType.DSC_REQ, about.id, about)
 
 
-def join(wires: Wires, host: Host, name: str, founding: int | None = None, secret: bytes | None = None) -> Any:
+def join(net: Net, host: Host, name: str, founding: int | None = None, secret: bytes | None = None) -> Any:
     """Connect to a node as another node of its cluster."""
-    end = wires.call(host)
+    end = net.connect(host)
     hello = Hello("default", name, 99, host.node.cluster_id if founding is None else founding, bytes(16))
     end.send(ask(info(name)), hello)
-    wires.run(0.01)
+    net.run(0.01)
     welcome = next(one for one in end.take() if isinstance(one, Welcome))
     end.send(Proof(dialler_proof(secret, hello, welcome)))
-    wires.run(0.01)
+    net.run(0.01)
     return end
 
 
-def connect(wires: Wires, host: Any) -> Any:
+def connect(net: Net, host: Any) -> Any:
     """Connect to a node as an external publisher."""
-    end = wires.call(host)
+    end = net.connect(host)
     end.send(Hello("default", "", 0, 0, bytes(16)))
-    wires.run(0.01)
+    net.run(0.01)
     end.send(Proof(b""))
-    wires.run(0.01)
+    net.run(0.01)
     end.take()
     return end
 
@@ -82,11 +82,11 @@ def warnings(host: Any) -> list[str]:
 
 
 def counter(host: Any, name: str) -> int:
-    return host.node.state(host.wires.now).counters.get(name, 0)
+    return host.node.state(host.net.now).counters.get(name, 0)
 
 
 def members(host: Any) -> list[str]:
-    return [one.name for one in host.node.state(host.wires.now).members]
+    return [one.name for one in host.node.state(host.net.now).members]
 
 
 def modes(host: Any) -> list[Mode]:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from parcels.harness import Host, Wires
+from parcels.harness import Host, Net
 from parcels.node.harness import ask, info, members
 
 from fyrehose_twisted.consensus.messages import EntryKind, MemberId
@@ -11,12 +11,12 @@ from fyrehose_twisted.parcels.node.persistent_state import PersistentState
 from fyrehose_twisted.parcels.wire.messages import node_id
 
 
-def test_three_nodes_agree_on_one_order(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_three_nodes_agree_on_one_order(trio: tuple[Host, Host, Host], net: Net) -> None:
     for number in range(30):
-        trio[number % 3].tell("publish", [b"%d" % number, b"and"], number)
+        trio[number % 3].call("publish", [b"%d" % number, b"and"], number)
         if number % 7 == 0:
-            wires.run(0.002)
-    wires.run(1.0)
+            net.run(0.002)
+    net.run(1.0)
     lists = [host.read() for host in trio]
     assert lists[0] == lists[1] == lists[2]
     assert len(lists[0]) == 60
@@ -28,13 +28,13 @@ def test_three_nodes_agree_on_one_order(trio: tuple[Host, Host, Host], wires: Wi
             assert [data for number, data in host.read() if number in places] == [b"%d" % token, b"and"]
 
 
-def test_publish_is_confirmed_after_the_delivery_of_its_events(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_publish_is_confirmed_after_the_delivery_of_its_events(trio: tuple[Host, Host, Host], net: Net) -> None:
     for host in trio:
-        host.tell("publish", [b"1", b"2", b"3"], "x")
-    wires.run(1.0)
+        host.call("publish", [b"1", b"2", b"3"], "x")
+    net.run(1.0)
     for host in trio:
         last = 0
-        for one in host.told:
+        for one in host.events:
             if isinstance(one, EventsDelivered):
                 last = one.events[-1].sequence
             elif isinstance(one, PublishConfirmed):
@@ -42,10 +42,10 @@ def test_publish_is_confirmed_after_the_delivery_of_its_events(trio: tuple[Host,
         assert len(host.of(PublishConfirmed)) == 1
 
 
-def test_read_of_evicted_events_raises_events_not_held(wires: Wires) -> None:
-    ivan = wires.node("Ivan", 1, window_bytes=98_304)
+def test_read_of_evicted_events_raises_events_not_held(net: Net) -> None:
+    ivan = net.node("Ivan", 1, window_bytes=98_304)
     for number in range(1, 200):
-        ivan.tell("publish", [bytes(1_000)], number)
+        ivan.call("publish", [bytes(1_000)], number)
     node = ivan.node
     assert node.sequence == 199
     assert 100 < node.oldest < 199
@@ -57,12 +57,12 @@ def test_read_of_evicted_events_raises_events_not_held(wires: Wires) -> None:
     assert node.read(200, 300, 9) == node.read(150, 149, 9) == node.read(199, 199, 0) == []
 
 
-def test_state_of_a_member_describes_the_cluster(trio: tuple[Host, Host, Host], wires: Wires) -> None:
-    trio[1].tell("publish", [b"a", b"b"], 1)
-    wires.play(8)
-    wires.call(trio[1], "10.0.0.8").send(ask(info("Olga", "10.0.0.8", incarnation=None)))
-    wires.run(0.9)
-    state = trio[1].node.state(wires.now)
+def test_state_of_a_member_describes_the_cluster(trio: tuple[Host, Host, Host], net: Net) -> None:
+    trio[1].call("publish", [b"a", b"b"], 1)
+    net.play(8)
+    net.connect(trio[1], "10.0.0.8").send(ask(info("Olga", "10.0.0.8", incarnation=None)))
+    net.run(0.9)
+    state = trio[1].node.state(net.now)
     assert (state.name, state.id, state.cluster, state.mode) == ("Boris", node_id("Boris"), "default", "Wrk")
     assert len(state.incarnation) == 16
     assert (state.leader, state.sequence, state.oldest, state.quorum) == ("Ivan", 2, 1, 2)
@@ -84,31 +84,31 @@ def test_state_of_a_member_describes_the_cluster(trio: tuple[Host, Host, Host], 
 
 
 @pytest.mark.parametrize("neighbours", [(), (2,)])
-def test_a_stopped_node_needs_no_timer(wires: Wires, neighbours: tuple[int, ...]) -> None:
-    ivan = wires.node("Ivan", 1, neighbours, bootstrap=True)
-    wires.run(3.0)
-    ivan.tell("leave")
-    wires.run(20.0)  # The network fails the test if a node asks to be called at the same moment again and again.
+def test_a_stopped_node_needs_no_timer(net: Net, neighbours: tuple[int, ...]) -> None:
+    ivan = net.node("Ivan", 1, neighbours, bootstrap=True)
+    net.run(3.0)
+    ivan.call("leave")
+    net.run(20.0)  # The network fails the test if a node asks to be called at the same moment again and again.
     assert ivan.node.has_stopped
 
 
-def test_a_panicked_node_needs_no_timer(trio: tuple[Host, Host, Host], wires: Wires) -> None:
-    trio[1].tell("panic", "the disk is full")
-    wires.run(20.0)
+def test_a_panicked_node_needs_no_timer(trio: tuple[Host, Host, Host], net: Net) -> None:
+    trio[1].call("panic", "the disk is full")
+    net.run(20.0)
     assert members(trio[0]) == ["Ivan", "Vera"]
 
 
-def test_changes_are_persisted_before_their_effects(wires: Wires) -> None:
-    promises = PersistentState()
-    ivan = wires.node("Ivan", 1, promises=promises)
-    wires.run(1.0)
-    ivan.drained.clear()
-    ivan.tell("publish", [b"x"], 1)
-    (first, *_) = ivan.drained
+def test_changes_are_persisted_before_their_effects(net: Net) -> None:
+    state = PersistentState()
+    ivan = net.node("Ivan", 1, state=state)
+    net.run(1.0)
+    ivan.outputs.clear()
+    ivan.call("publish", [b"x"], 1)
+    (first, *_) = ivan.outputs
     assert first.persist is not None
     assert [entry.kind for entry in first.persist.entries] == [EntryKind.DATA]
     assert any(isinstance(one, PublishConfirmed) for one in first.events)
-    assert promises.member == ivan.node.me
-    assert isinstance(promises.member, MemberId)
-    memoryless = wires.node("Boris", 2)
-    assert all(drained.persist is None for drained in memoryless.drained)
+    assert state.member == ivan.node.me
+    assert isinstance(state.member, MemberId)
+    memoryless = net.node("Boris", 2)
+    assert all(drained.persist is None for drained in memoryless.outputs)

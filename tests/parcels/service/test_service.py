@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from suite.waiting import DEADLINE, Waiting
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.endpoints import TCP4ClientEndpoint, TCP4ServerEndpoint, connectProtocol
@@ -31,34 +32,28 @@ from fyrehose_twisted.parcels.wire.messages import Event, Mode, NodeInfo, Parcel
 
 reactor: Any = installed_reactor
 
-DEADLINE = 120.0
-"""Seconds after which a test fails; reached only on failure."""
 SECRET = b"a secret that is long enough"
 
 
 @implementer(IEventListener)
 class Listener:
+    """Listener that records events and gaps."""
+
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.skipped: list[tuple[int, int]] = []
-        self.waiting: list[tuple[int, Deferred[None]]] = []
+        self.waiting = Waiting()
 
     def events_ordered(self, events: Any) -> None:
         self.events += events
-        for wanted, waiting in tuple(self.waiting):
-            if len(self.events) >= wanted:
-                self.waiting.remove((wanted, waiting))
-                waiting.callback(None)
+        self.waiting.look()
 
     def events_skipped(self, first: int, last: int) -> None:
         self.skipped.append((first, last))
 
     def until(self, count: int) -> Deferred[None]:
         """Wait for a number of events."""
-        waiting: Deferred[None] = Deferred()
-        self.waiting.append((count, waiting))
-        self.events_ordered([])
-        return waiting.addTimeout(DEADLINE, reactor)
+        return self.waiting.until(lambda: len(self.events) >= count)
 
 
 class Node(ParcelsNode):
@@ -67,7 +62,7 @@ class Node(ParcelsNode):
     def __init__(self, name: str, neighbours: tuple[Address, ...] = (), **options: Any) -> None:
         settings = {"neighbours": neighbours, "advertise": ("127.0.0.1", 0), "listen": "tcp:0:interface=127.0.0.1"}
         settings |= {one.name: options.pop(one.name) for one in fields(ParcelsConfig) if one.name in options}
-        self.waiting: list[tuple[Callable[[], Any], Deferred[None]]] = []
+        self.waiting = Waiting()
         self.failures: list[Exception] = []
         self.heard = Listener()
         super().__init__(ParcelsConfig(name, **settings), **{"failed": self.failures.append, **options})
@@ -84,10 +79,7 @@ class Node(ParcelsNode):
         self._error = self._error or RuntimeError("killed")
 
     def until(self, true: Callable[[], Any]) -> Deferred[None]:
-        waiting: Deferred[None] = Deferred()
-        self.waiting.append((true, waiting))
-        self._look_again()
-        return waiting.addTimeout(DEADLINE, reactor)
+        return self.waiting.until(true)
 
     def has_members(self, *names: str) -> Deferred[None]:
         return self.until(
@@ -96,13 +88,7 @@ class Node(ParcelsNode):
 
     def _on_event(self, event: Any) -> None:
         super()._on_event(event)
-        self._look_again()
-
-    def _look_again(self) -> None:
-        for true, waiting in tuple(self.waiting):
-            if true():
-                self.waiting.remove((true, waiting))
-                waiting.callback(None)
+        self.waiting.look()
 
 
 Start = Callable[..., Awaitable[Node]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -32,12 +33,15 @@ NOBODY = "http://127.0.0.1:9"
 """URL without a listener."""
 
 
-@pytest.fixture
-def client() -> Any:
-    """Return a factory of clients, which are closed after the test."""
-    made: list[Any] = []
+MakeClient = Callable[..., ParcelsClient]
 
-    def make(*nodes: str, **more: Any) -> Any:
+
+@pytest.fixture
+def client() -> Iterator[MakeClient]:
+    """Return a factory of clients, which are closed after the test."""
+    made: list[ParcelsClient] = []
+
+    def make(*nodes: str, **more: Any) -> ParcelsClient:
         made.append(ParcelsClient(nodes, **{"timeout": 120.0, "timeout_total": 120.0, **more}))
         return made[-1]
 
@@ -74,7 +78,7 @@ class Relay(Protocol):
 
 
 @inline
-async def test_http_client_publishes_in_order(web: Served, client: Any) -> None:
+async def test_http_client_publishes_in_order(web: Served, client: MakeClient) -> None:
     me = client(web.url, publisher="me")
     sequences = await gatherResults([me.publish(b"%d" % number) for number in range(40)])
     assert sequences == list(range(1, 41))
@@ -85,7 +89,7 @@ async def test_http_client_publishes_in_order(web: Served, client: Any) -> None:
 
 
 @inline
-async def test_http_client_has_one_publish_in_flight(web: Served, client: Any, reached: WaitUntil) -> None:
+async def test_http_client_has_one_publish_in_flight(web: Served, client: MakeClient, reached: WaitUntil) -> None:
     web.node.held = deque()
     me = client(web.url, max_waiting=2)
     published = [me.publish(b"%d" % number) for number in range(3)]
@@ -100,7 +104,7 @@ async def test_http_client_has_one_publish_in_flight(web: Served, client: Any, r
 
 @inline
 async def test_http_client_fails_over_to_a_working_node(
-    memory: Memory, serve: Serve, another: type[Memory], client: Any
+    memory: Memory, serve: Serve, another: type[Memory], client: MakeClient
 ) -> None:
     minority = another()
     minority.no_quorum()
@@ -120,7 +124,7 @@ async def test_http_client_fails_over_to_a_working_node(
 
 @inline
 async def test_lost_http_reply_does_not_duplicate_the_event(
-    memory: Memory, serve: Serve, client: Any, relays: Any
+    memory: Memory, serve: Serve, client: MakeClient, relays: Callable[[int], Any]
 ) -> None:
     web = serve(memory)
     relay = relays(web.number)
@@ -131,7 +135,7 @@ async def test_lost_http_reply_does_not_duplicate_the_event(
 
 
 @pytest.fixture
-def relays() -> Any:
+def relays() -> Iterator[Callable[[int], Any]]:
     """Return a factory of relays that close the connection instead of returning a POST response."""
     ports: list[Any] = []
 
@@ -171,7 +175,7 @@ def quiet_factory(protocol: Any) -> Any:
 
 @inline
 async def test_http_client_gives_up_after_its_timeout_with_a_reason(
-    memory: Memory, serve: Serve, client: Any, reached: WaitUntil, says: Any
+    memory: Memory, serve: Serve, client: MakeClient, reached: WaitUntil, says: Callable[[bytes], Any]
 ) -> None:
     clock = Clock()
 
@@ -200,7 +204,7 @@ async def test_http_client_gives_up_after_its_timeout_with_a_reason(
 
 @inline
 async def test_unresponsive_node_fails_over_after_the_request_timeout(
-    memory: Memory, serve: Serve, another: type[Memory], client: Any, reached: WaitUntil
+    memory: Memory, serve: Serve, another: type[Memory], client: MakeClient, reached: WaitUntil
 ) -> None:
     silent = another()
     silent.held = deque()
@@ -227,7 +231,7 @@ class Timed:
 
 
 @inline
-async def test_permanent_http_refusal_is_not_retried(memory: Memory, serve: Serve, client: Any) -> None:
+async def test_permanent_http_refusal_is_not_retried(memory: Memory, serve: Serve, client: MakeClient) -> None:
     web = serve(memory, WebConfig(max_body=10), token=b"t")
     me = client(NOBODY, web.url, token="t")
     with pytest.raises(MessageTooLarge) as large:
@@ -245,14 +249,14 @@ async def test_permanent_http_refusal_is_not_retried(memory: Memory, serve: Serv
 
 
 @inline
-async def test_http_client_raises_key_reused_for_another_body(web: Served, client: Any) -> None:
+async def test_http_client_raises_key_reused_for_another_body(web: Served, client: MakeClient) -> None:
     web.node.refusing = KeyReused("used before")
     with pytest.raises(KeyReused, match="used before"):
         await client(web.url).publish(b"pay 99", "order-4711")
 
 
 @inline
-async def test_http_client_reads_paged_event_ranges(memory: Memory, serve: Serve, client: Any) -> None:
+async def test_http_client_reads_paged_event_ranges(memory: Memory, serve: Serve, client: MakeClient) -> None:
     web = serve(memory, WebConfig(page_events=7))
     memory.order(*[b"%d" % number for number in range(30)])
     me = client(web.url)
@@ -268,7 +272,7 @@ async def test_http_client_reads_paged_event_ranges(memory: Memory, serve: Serve
 
 
 @inline
-async def test_http_client_follows_new_and_earlier_events(web: Served, client: Any, reached: WaitUntil) -> None:
+async def test_http_client_follows_new_and_earlier_events(web: Served, client: MakeClient, reached: WaitUntil) -> None:
     web.node.order(*[b"x"] * 5)
     live, all_ = Listener(), Listener()
     me = client(web.url)
@@ -288,7 +292,7 @@ async def test_http_client_follows_new_and_earlier_events(web: Served, client: A
 
 @inline
 async def test_follower_fails_over_without_loss_or_duplicates(
-    memory: Memory, serve: Serve, another: type[Memory], client: Any, reached: WaitUntil
+    memory: Memory, serve: Serve, another: type[Memory], client: MakeClient, reached: WaitUntil
 ) -> None:
     """Both nodes hold the same order; the second lags at first and holds fewer early events."""
     other = another()
@@ -316,7 +320,7 @@ async def test_follower_fails_over_without_loss_or_duplicates(
 
 @inline
 async def test_follower_resumes_before_its_first_event(
-    memory: Memory, serve: Serve, client: Any, reached: WaitUntil
+    memory: Memory, serve: Serve, client: MakeClient, reached: WaitUntil
 ) -> None:
     web = serve(memory)
     memory.order(b"before")
@@ -330,7 +334,7 @@ async def test_follower_resumes_before_its_first_event(
 
 @inline
 async def test_follower_leaves_a_node_without_a_quorum(
-    memory: Memory, serve: Serve, another: type[Memory], client: Any, reached: WaitUntil
+    memory: Memory, serve: Serve, another: type[Memory], client: MakeClient, reached: WaitUntil
 ) -> None:
     clock = Clock()
     minority = another()
@@ -346,7 +350,7 @@ async def test_follower_leaves_a_node_without_a_quorum(
 
 
 @inline
-async def test_exception_of_its_listener_ends_a_follower(web: Served, client: Any) -> None:
+async def test_exception_of_its_listener_ends_a_follower(web: Served, client: MakeClient) -> None:
     listener = Listener()
     listener.raising = ZeroDivisionError()
     following = client(web.url).follow(listener, 1)
@@ -370,7 +374,7 @@ async def test_exception_of_its_listener_ends_a_follower(web: Served, client: An
 )
 @inline
 async def test_invalid_event_stream_fails_over(
-    memory: Memory, serve: Serve, client: Any, reached: WaitUntil, text: bytes, says: Any
+    memory: Memory, serve: Serve, client: MakeClient, reached: WaitUntil, text: bytes, says: Callable[[bytes], Any]
 ) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
     node = says(head + text)
@@ -383,7 +387,9 @@ async def test_invalid_event_stream_fails_over(
 
 
 @inline
-async def test_follower_drops_duplicates_and_reports_gaps(client: Any, reached: WaitUntil, says: Any) -> None:
+async def test_follower_drops_duplicates_and_reports_gaps(
+    client: MakeClient, reached: WaitUntil, says: Callable[[bytes], Any]
+) -> None:
     item = 'data: {"sequence": %d, "publisher": "a", "data": "eA=="}\nid: %d\n\n'
     text = "id: 0\n\n" + "".join(item % (number, number) for number in (1, 2, 1, 2, 5, 3, 6))
     listener = Listener()
@@ -405,14 +411,16 @@ async def test_follower_drops_duplicates_and_reports_gaps(client: Any, reached: 
     ],
 )
 @inline
-async def test_invalid_http_reply_leaves_the_publish_uncertain(client: Any, answer: bytes, says: Any) -> None:
+async def test_invalid_http_reply_leaves_the_publish_uncertain(
+    client: MakeClient, answer: bytes, says: Callable[[bytes], Any]
+) -> None:
     with pytest.raises(NotOrdered) as caught:
         await client(says(answer).url).publish(b"x")
     assert caught.value.unknown
 
 
 @pytest.fixture
-def says() -> Any:
+def says() -> Iterator[Callable[[bytes], Any]]:
     """Return a factory of servers that send a fixed response to every request."""
     ports: list[Any] = []
 
@@ -430,7 +438,7 @@ def says() -> Any:
 
 @inline
 async def test_silent_event_stream_fails_over(
-    memory: Memory, serve: Serve, client: Any, reached: WaitUntil, says: Any
+    memory: Memory, serve: Serve, client: MakeClient, reached: WaitUntil, says: Callable[[bytes], Any]
 ) -> None:
     clock = Clock()
     node = says(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nid: 0\n\n")
@@ -445,7 +453,7 @@ async def test_silent_event_stream_fails_over(
 
 @inline
 async def test_event_stream_with_heartbeats_is_kept(
-    memory: Memory, serve: Serve, client: Any, reached: WaitUntil
+    memory: Memory, serve: Serve, client: MakeClient, reached: WaitUntil
 ) -> None:
     clock = Clock()
     web = serve(memory, clock=clock)
@@ -457,7 +465,7 @@ async def test_event_stream_with_heartbeats_is_kept(
 
 @inline
 async def test_close_of_the_http_client_fails_pending_publishes(
-    memory: Memory, serve: Serve, client: Any, reached: WaitUntil
+    memory: Memory, serve: Serve, client: MakeClient, reached: WaitUntil
 ) -> None:
     memory.held = deque()
     web = serve(memory)

@@ -81,7 +81,7 @@ def test_own_drop_of_the_leader_ends_the_promise(cohort: Cohort, net: Net) -> No
     assert cohort.host.durable.promised == 0
     assert cohort.node.leader is None
     # Nothing arrives on that link any more: it led to 7.
-    assert cohort.end.hung_up
+    assert cohort.end.closed_by_peer
 
 
 def test_nomination_of_the_leader_ends_the_promise(cohort: Cohort) -> None:

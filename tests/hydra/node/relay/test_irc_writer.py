@@ -392,7 +392,7 @@ def test_repeated_drop_of_the_leader_counts_over_a_new_link(cohort: Cohort, net:
     assert cohort.node.leader is None
     assert cohort.host.durable is not None
     assert cohort.host.durable.promised == 0
-    assert end.hung_up
+    assert end.closed_by_peer
 
 
 def test_resignation_is_announced_only_after_irc_is_closed(leader: Leader, net: Net) -> None:

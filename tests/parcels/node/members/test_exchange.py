@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from parcels.harness import Host, Wires
+from parcels.harness import Host, Net
 from parcels.node.harness import connect, counter, delivered, join, members, mode
 
 from fyrehose_twisted.consensus.messages import (
@@ -30,42 +30,42 @@ from fyrehose_twisted.parcels.wire.messages import (
 )
 
 
-def test_a_publisher_has_no_vote(wires: Wires) -> None:
-    ivan = wires.node("Ivan", 1)
+def test_a_publisher_has_no_vote(net: Net) -> None:
+    ivan = net.node("Ivan", 1)
     for message in (
         RequestVote(9, 9, 9, False),
         AppendEntries(9, 0, 0, 0, []),
         FetchEvents(1, 9),
         InstallSnapshot(9, 9, 9, 0, 1, b"x"),
     ):
-        end = connect(wires, ivan)
+        end = connect(net, ivan)
         end.send(message)
-        wires.run(0.1)
+        net.run(0.1)
         assert isinstance(end.take()[-1], Refused)
-        assert end.hung_up
-    assert ivan.node.state(wires.now).term == 1
+        assert end.closed_by_peer
+    assert ivan.node.state(net.now).term == 1
 
 
-def test_no_entries_are_sent_over_a_blocked_connection(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_no_entries_are_sent_over_a_blocked_connection(trio: tuple[Host, Host, Host], net: Net) -> None:
     leader = trio[0]
     peer = next(end.peer for end in leader.ends.values() if end.peer.dialled and end.peer.address == trio[1].address)
-    leader.tell("blocked", peer)
+    leader.call("blocked", peer)
     leader.wrote.clear()
-    leader.tell("publish", [b"1"], 1)
-    wires.run(0.5)
+    leader.call("publish", [b"1"], 1)
+    net.run(0.5)
     told = [to.address for _, to, message in leader.wrote if isinstance(message, AppendEntries) and message.entries]
     assert told == [trio[2].address]
     assert leader.of(PublishConfirmed) == [PublishConfirmed(1, ((1, 1),))]
-    leader.tell("unblocked", peer)
-    wires.run(0.5)
+    leader.call("unblocked", peer)
+    net.run(0.5)
     assert delivered(trio[1])[-1:] == [b"1"]
 
 
-def test_fetch_returns_held_events_within_the_size_limit(wires: Wires) -> None:
-    ivan = wires.node("Ivan", 1, max_event=40_000, window_bytes=200_000)
+def test_fetch_returns_held_events_within_the_size_limit(net: Net) -> None:
+    ivan = net.node("Ivan", 1, max_event=40_000, window_bytes=200_000)
     for number in range(1, 11):
-        ivan.tell("publish", [b"%d" % number + bytes(30_000)], number)
-    end = join(wires, ivan, "Olga")
+        ivan.call("publish", [b"%d" % number + bytes(30_000)], number)
+    end = join(net, ivan, "Olga")
     largest = 2**63 - 1
     oldest = ivan.node.oldest
     assert oldest > 1
@@ -80,18 +80,18 @@ def test_fetch_returns_held_events_within_the_size_limit(wires: Wires) -> None:
     ):
         end.take()
         end.send(FetchEvents(first, last))
-        wires.run(0.05)
+        net.run(0.05)
         (answer,) = [one for one in end.take() if isinstance(one, FetchEventsReply)]
         assert [answer.first + at for at in range(len(answer.events))] == expected
         if first == 11:
             assert answer.first == 11
-    assert not end.hung_up
+    assert not end.closed_by_peer
 
 
-def test_invalid_snapshot_parts_are_rejected(wires: Wires) -> None:
-    ivan = wires.node("Ivan", 1)
-    ivan.tell("publish", [b"1"], 1)
-    end = join(wires, ivan, "Olga")
+def test_invalid_snapshot_parts_are_rejected(net: Net) -> None:
+    ivan = net.node("Ivan", 1)
+    ivan.call("publish", [b"1"], 1)
+    end = join(net, ivan, "Olga")
     term = ivan.node.term
     for part in (
         InstallSnapshot(term, 50, term, 0, 5, b"12345"),
@@ -104,14 +104,14 @@ def test_invalid_snapshot_parts_are_rejected(wires: Wires) -> None:
         InstallSnapshot(term + 1, 52, term, 2**62, 2**62, b"x"),
     ):
         end.send(part)
-        wires.run(0.05)
+        net.run(0.05)
     assert delivered(ivan) == [b"1"]
     assert ivan.read() == [(1, b"1")]
     assert members(ivan) == ["Ivan"]
     assert counter(ivan, "dropped_bad_state") >= 1
 
 
-def test_unsolicited_replies_are_ignored(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_unsolicited_replies_are_ignored(trio: tuple[Host, Host, Host], net: Net) -> None:
     ivan = trio[0]
     peers = [end.peer for end in ivan.ends.values() if end.peer.dialled]
     for message in (
@@ -130,19 +130,19 @@ def test_unsolicited_replies_are_ignored(trio: tuple[Host, Host, Host], wires: W
         Parcel(True, ParcelType.PROTO_ERROR, 1),
     ):
         for peer in peers:
-            ivan.node.receive(message, peer, wires.now)
+            ivan.node.receive(message, peer, net.now)
             ivan.flush()
-    wires.run(5.0)
+    net.run(5.0)
     assert delivered(ivan) == []
     assert {mode(host) for host in trio} == {Mode.WRK}
     assert members(ivan) == ["Boris", "Ivan", "Vera"]
 
 
-def test_append_entries_of_a_node_without_a_cluster_id_are_refused(wires: Wires) -> None:
-    ivan = wires.node("Ivan", 1)
-    end = join(wires, ivan, "Olga", founding=0)
+def test_append_entries_of_a_node_without_a_cluster_id_are_refused(net: Net) -> None:
+    ivan = net.node("Ivan", 1)
+    end = join(net, ivan, "Olga", founding=0)
     end.send(AppendEntries(9, 0, 0, 0, [LogEntry(9, EntryKind.NO_OP, None)]))
-    wires.run(0.1)
-    assert end.hung_up
+    net.run(0.1)
+    assert end.closed_by_peer
     assert ivan.node.term == 1
     assert mode(ivan) is Mode.WRK

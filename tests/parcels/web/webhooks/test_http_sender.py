@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -63,18 +64,21 @@ class Hooks:
 
 
 @pytest.fixture
-def hooks(reached: WaitUntil) -> Any:
+def hooks(reached: WaitUntil) -> Iterator[Hooks]:
     made = Hooks()
     yield made
     pytest_twisted.blockon(made.port.stopListening())
     pytest_twisted.blockon(Deferred.fromCoroutine(reached(lambda: made.factory.lost == made.factory.connections)))
 
 
-@pytest.fixture
-def senders() -> Any:
-    made: list[Any] = []
+MakeSender = Callable[..., TreqSender]
 
-    def make(*addresses: str, allow: bool = True, clock: Any = None, **more: Any) -> Any:
+
+@pytest.fixture
+def senders() -> Iterator[MakeSender]:
+    made: list[TreqSender] = []
+
+    def make(*addresses: str, allow: bool = True, clock: Any = None, **more: Any) -> TreqSender:
         # Test servers listen on ephemeral ports.
         ports = more.pop("callback_ports", range(1, 65_536))
         config = WebConfig(allow_private_callbacks=allow, callback_ports=tuple(ports), **more)
@@ -94,7 +98,7 @@ def senders() -> Any:
 
 
 @inline
-async def test_webhook_connection_is_reused_for_many_events(hooks: Hooks, senders: Any) -> None:
+async def test_webhook_connection_is_reused_for_many_events(hooks: Hooks, senders: MakeSender) -> None:
     sender = senders("127.0.0.1")
     for number in range(5):
         assert await sender.post(hooks.url, {"Event-Sequence": str(number)}, b"body") == 200
@@ -121,7 +125,7 @@ async def test_webhook_connection_is_reused_for_many_events(hooks: Hooks, sender
 )
 @inline
 async def test_webhook_status_is_returned_and_no_redirect_is_followed(
-    hooks: Hooks, senders: Any, answer: bytes, status: int
+    hooks: Hooks, senders: MakeSender, answer: bytes, status: int
 ) -> None:
     hooks.factory.answer = answer
     sender = senders("127.0.0.1")
@@ -133,7 +137,9 @@ async def test_webhook_status_is_returned_and_no_redirect_is_followed(
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nx"])
 @inline
-async def test_unresponsive_webhook_times_out(hooks: Hooks, senders: Any, reached: WaitUntil, answer: bytes) -> None:
+async def test_unresponsive_webhook_times_out(
+    hooks: Hooks, senders: MakeSender, reached: WaitUntil, answer: bytes
+) -> None:
     clock = Clock()
     hooks.factory.answer = answer
     sender = senders("127.0.0.1", clock=ClockAnd(clock))
@@ -157,14 +163,14 @@ class ClockAnd:
 
 
 @inline
-async def test_malformed_webhook_response_fails(hooks: Hooks, senders: Any) -> None:
+async def test_malformed_webhook_response_fails(hooks: Hooks, senders: MakeSender) -> None:
     hooks.factory.answer = b"HELLO\r\n\r\n"
     with pytest.raises(Exception, match=r"(?i)parse|response"):
         await senders("127.0.0.1").post(hooks.url, {}, b"1")
 
 
 @inline
-async def test_cancelled_webhook_delivery_disconnects(hooks: Hooks, senders: Any, reached: WaitUntil) -> None:
+async def test_cancelled_webhook_delivery_disconnects(hooks: Hooks, senders: MakeSender, reached: WaitUntil) -> None:
     hooks.factory.answer = b""
     posted = senders("127.0.0.1").post(hooks.url, {}, b"1")
     await reached(lambda: bool(hooks.factory.requests))
@@ -175,7 +181,7 @@ async def test_cancelled_webhook_delivery_disconnects(hooks: Hooks, senders: Any
 
 
 @inline
-async def test_private_webhook_addresses_are_refused_when_connecting(hooks: Hooks, senders: Any) -> None:
+async def test_private_webhook_addresses_are_refused_when_connecting(hooks: Hooks, senders: MakeSender) -> None:
     # The name resolved to a public address at the registration of the webhook.
     sender = senders("93.184.215.14", "127.0.0.1", allow=False)
     await sender.check(hooks.url)
@@ -191,7 +197,7 @@ async def test_private_webhook_addresses_are_refused_when_connecting(hooks: Hook
 
 
 @inline
-async def test_webhook_ports_are_restricted_to_the_allowed_ones(hooks: Hooks, senders: Any) -> None:
+async def test_webhook_ports_are_restricted_to_the_allowed_ones(hooks: Hooks, senders: MakeSender) -> None:
     sender, port = senders("127.0.0.1", callback_ports=(80, 443)), hooks.port.getHost().port
     for ask in (sender.check(hooks.url), sender.post(hooks.url, {}, b"1")):
         with pytest.raises(AddressNotAllowed):
@@ -203,7 +209,7 @@ async def test_webhook_ports_are_restricted_to_the_allowed_ones(hooks: Hooks, se
 
 
 @inline
-async def test_refusal_of_a_webhook_target_does_not_disclose_its_address(hooks: Hooks, senders: Any) -> None:
+async def test_refusal_of_a_webhook_target_does_not_disclose_its_address(hooks: Hooks, senders: MakeSender) -> None:
     port = hooks.port.getHost().port
     refusals = []
     for addresses, url in (
@@ -224,7 +230,7 @@ async def test_refusal_of_a_webhook_target_does_not_disclose_its_address(hooks: 
 
 
 @inline
-async def test_next_resolved_address_is_tried_after_a_failed_connect(hooks: Hooks, senders: Any) -> None:
+async def test_next_resolved_address_is_tried_after_a_failed_connect(hooks: Hooks, senders: MakeSender) -> None:
     assert await senders("::1 127.0.0.1").post(hooks.url, {}, b"1") == 200
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ class Listener:
 
 
 @pytest.fixture
-def client(web: Served) -> Any:
+def client(web: Served) -> Iterator[client_module.ParcelsClient]:
     """Return an HTTP client of the site."""
     made = client_module.ParcelsClient([web.url], timeout=120.0, timeout_total=120.0)
     yield made
@@ -134,7 +135,9 @@ async def test_event_stream_ends_when_its_node_enters_another_cluster(web: Serve
 
 
 @inline
-async def test_follower_fails_when_its_cluster_was_replaced(web: Served, client: Any, reached: WaitUntil) -> None:
+async def test_follower_fails_when_its_cluster_was_replaced(
+    web: Served, client: client_module.ParcelsClient, reached: WaitUntil
+) -> None:
     web.node.found_anew(OLD)
     web.node.order(b"1")
     assert await client.publish(b"2") == 2
@@ -158,7 +161,7 @@ async def test_follower_fails_when_its_cluster_was_replaced(web: Served, client:
 
 
 @inline
-async def test_follower_that_starts_beyond_the_end_fails(web: Served, client: Any) -> None:
+async def test_follower_that_starts_beyond_the_end_fails(web: Served, client: client_module.ParcelsClient) -> None:
     web.node.found_anew(OLD)
     web.node.order(b"1")
     with pytest.raises(BeyondEnd) as raised:
