@@ -1,4 +1,4 @@
-"""What the tests of a client's journal let pass when they were tried with bugs."""
+"""Regression tests for mutants of the journal client that other tests let pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fyrehose_twisted.fyrehose.node.client.journal_store import EPOCH
 from fyrehose_twisted.journal.memory import MemoryJournal
 
 
-def test_a_journal_that_begins_with_0_goes_on_at_1() -> None:
+def test_a_journal_whose_first_record_is_0_continues_at_1() -> None:
     journal = MemoryJournal("fyrehose://test")
     journal.begin(EPOCH, 0)
     journal.commit()
