@@ -430,3 +430,11 @@ def test_no_holds_are_sent_to_a_backbone_without_extensions(journal: Open) -> No
         bench.run(1.0)
     bench.receive(Status(bytes(16), 0, 9))
     assert bench.all(Holds) == []
+
+
+def test_a_journal_whose_first_record_is_0_continues_at_1() -> None:
+    journal = MemoryJournal("fyrehose://test")
+    journal.begin(EPOCH, 0)
+    journal.commit()
+    client = JournalClient(("10.0.0.1", 2323), ClientConfig(), journal, Random(1), 1_700_000_000.0)
+    assert client.next_sequence == 1
