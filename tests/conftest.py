@@ -1,4 +1,4 @@
-"""What tests of every kind share."""
+"""Fixtures and hooks of all tests."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def shown_on_terminal() -> Callable[[Sequence[object]], tuple[int, str, str]]:
         with TemporaryFile() as output:
             process = subprocess.Popen(list(map(str, command)), stdout=output, stderr=ours)
             os.close(ours)
-            with suppress(OSError):  # The end: no process has the other side open.
+            with suppress(OSError):  # End of file: no process has the other side open.
                 while more := os.read(terminal, 65_536):
                     seen += more
             os.close(terminal)
@@ -141,6 +141,6 @@ def browser(program: Program, tmp_path: Path) -> Browser:
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port that something listens on."""
+    """Return a port that a socket listens on."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening.getsockname()[1]

@@ -1,4 +1,4 @@
-"""A test that needs a system program says which package has it."""
+"""The ``program`` fixture."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 Program = Callable[[str, str], Path]
 
 
-def test_a_program_that_is_there_is_found(program: Program) -> None:
+def test_an_installed_program_is_found(program: Program) -> None:
     assert program("sh", "dash").name == "sh"
 
 
 @pytest.mark.parametrize(("ci", "outcome"), [("", pytest.skip.Exception), ("true", pytest.fail.Exception)])
-def test_one_that_is_not_skips_the_test_or_fails_it_in_ci(
+def test_a_missing_program_skips_the_test_or_fails_it_in_ci(
     program: Program, monkeypatch: pytest.MonkeyPatch, ci: str, outcome: type[BaseException]
 ) -> None:
     monkeypatch.setenv("CI", ci)

@@ -15,7 +15,7 @@ Row = tuple[bytes, Address, bool]
 
 rows = st.lists(
     st.tuples(
-        # Lengths and peers change seldom, as in what really arrives.
+        # Lengths and peers change rarely, as in real traffic.
         st.sampled_from([b"", b"a", b"b", b"cc", b"dd", b"ee", b"fff"]),
         st.sampled_from([*PEERS[:1] * 3, *PEERS]),
         st.integers(0, 9).map(lambda chance: chance == 9),
@@ -25,7 +25,7 @@ rows = st.lists(
 
 
 class Piece(NamedTuple):
-    """What one receive call brought: so many datagrams of one size, and perhaps a shorter one behind them."""
+    """Draw the result of one receive call: datagrams of one size, perhaps followed by a shorter one."""
 
     size: int
     count: int
@@ -61,7 +61,7 @@ def unpacked(batch: Batch) -> list[Row]:
 
 
 def check_runs(runs: list[DatagramRun]) -> None:
-    """Each is what it says, and no two could be one."""
+    """Check that runs are consistent and as few as possible."""
     for run in runs:
         assert run.stop - run.start == run.size * run.rows
         assert run.rows == 1 or (run.size > 0 and not run.truncated)
@@ -77,7 +77,7 @@ def check_runs(runs: list[DatagramRun]) -> None:
 
 
 @given(rows)
-def test_what_is_packed_comes_out_again_in_as_few_runs_as_possible(found: list[Row]) -> None:
+def test_packed_datagrams_are_split_into_as_few_runs_as_possible(found: list[Row]) -> None:
     batch = pack(found)
     assert unpacked(batch) == unpacked(batch) == found
     assert len(batch) == len(found)
@@ -86,7 +86,7 @@ def test_what_is_packed_comes_out_again_in_as_few_runs_as_possible(found: list[R
 
 
 @given(pieces)
-def test_what_arrived_in_pieces_is_in_as_few_runs_as_possible(arrived: list[Piece]) -> None:
+def test_received_pieces_are_joined_into_as_few_runs_as_possible(arrived: list[Piece]) -> None:
     runs, buffer, expected = BatchBuilder(), bytearray(), list[Row]()
     for piece in arrived:
         start = len(buffer)
@@ -104,13 +104,13 @@ def test_what_arrived_in_pieces_is_in_as_few_runs_as_possible(arrived: list[Piec
 
 
 @pytest.mark.parametrize("size", [0, 5, 6, 65_507])
-def test_a_size_that_is_not_below_the_length_means_one_datagram(size: int) -> None:
+def test_a_segment_size_of_at_least_the_length_means_one_datagram(size: int) -> None:
     runs = BatchBuilder()
     runs.add(0, 5, size, PEERS[0])
     assert runs.finish() == [DatagramRun(0, 5, 5, 1, PEERS[0])]
 
 
-def test_what_does_not_lie_side_by_side_is_not_one_run() -> None:
+def test_datagrams_that_are_not_adjacent_are_separate_runs() -> None:
     runs = BatchBuilder()
     runs.add(0, 4, 2, PEERS[0])
     runs.add(10, 14, 2, PEERS[0])
@@ -119,7 +119,7 @@ def test_what_does_not_lie_side_by_side_is_not_one_run() -> None:
 
 
 @pytest.mark.parametrize(("length", "last"), [(10, 1), (9, 3), (3, 3), (2, 2)])
-def test_only_the_last_of_what_one_call_brought_was_cut(length: int, last: int) -> None:
+def test_only_the_last_datagram_of_a_receive_call_is_truncated(length: int, last: int) -> None:
     runs = BatchBuilder()
     runs.add(0, length, 3, PEERS[0], True)
     found = runs.finish()
@@ -128,7 +128,7 @@ def test_only_the_last_of_what_one_call_brought_was_cut(length: int, last: int) 
 
 
 @pytest.mark.parametrize("cut", [b"", b"c"])
-def test_what_was_cut_lies_between_two_runs(cut: bytes) -> None:
+def test_a_truncated_datagram_separates_two_runs(cut: bytes) -> None:
     found: list[Row] = [
         (b"a", PEERS[0], False),
         (cut, PEERS[0], True),
@@ -140,7 +140,7 @@ def test_what_was_cut_lies_between_two_runs(cut: bytes) -> None:
     assert [run.rows for run in batch.runs] == [1, 1, 2]
 
 
-def test_a_batch_holds_copies_in_a_buffer_that_may_be_written() -> None:
+def test_a_packed_batch_is_a_writable_copy() -> None:
     source = bytearray(b"abc")
     batch = Batch.pack([(memoryview(source), PEERS[0])])
     source[:] = b"???"
@@ -150,6 +150,6 @@ def test_a_batch_holds_copies_in_a_buffer_that_may_be_written() -> None:
     assert batch.buffer == b"xyz"
 
 
-def test_nothing_is_a_batch_too() -> None:
+def test_a_batch_may_be_empty() -> None:
     batch = Batch.pack([])
     assert (len(batch), list(batch), batch.runs) == (0, [], [])

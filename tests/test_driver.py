@@ -22,7 +22,7 @@ def sending(word: str) -> Send:
 
 @implementer(INode)
 class ScriptedNode:
-    """Wants what the test says that it wants."""
+    """A node with scripted outputs."""
 
     def __init__(self) -> None:
         self.wanted: list[Outputs] = []
@@ -37,7 +37,7 @@ class ScriptedNode:
     def tick(self, now: float) -> None:
         self.ticks.append(now)
         if self.deadline is not None and self.deadline <= now:
-            self.deadline = None  # Or the clock would go round for ever.
+            self.deadline = None  # Otherwise the clock would tick endlessly.
         self.on_tick(now)
 
     def next_deadline(self) -> float | None:
@@ -49,7 +49,7 @@ class ScriptedNode:
 
 
 class Driven:
-    """A driver, its node and its clock, and what was done in which order."""
+    """A driver with a scripted node and a fake clock, recording its actions in order."""
 
     def __init__(self, *, start: float = 1_000.0, **options: Any) -> None:
         self.done: list[tuple[str, object]] = []
@@ -94,34 +94,34 @@ def logged() -> Iterator[list[LogEvent]]:
 
 
 class TestOrder:
-    def test_what_must_be_durable_comes_first_then_effects_then_events(self, driven: Driven) -> None:
+    def test_the_driver_persists_then_performs_effects_then_emits_events(self, driven: Driven) -> None:
         driven.node.want("mark", ("a", "b"), (1, 2))
         driven.driver.flush()
         assert driven.done == [("persist", "mark"), ("send", "a"), ("send", "b"), ("tell", 1), ("tell", 2)]
 
-    def test_nothing_is_persisted_when_nothing_needs_to_be(self, driven: Driven) -> None:
+    def test_the_driver_persists_nothing_without_a_checkpoint(self, driven: Driven) -> None:
         driven.node.want(None, ("a",))
         driven.driver.flush()
         assert driven.done == [("send", "a")]
 
-    def test_a_node_whose_marks_nobody_stores_runs_all_the_same(self) -> None:
+    def test_a_node_without_persistence_runs(self) -> None:
         driven = Driven(persist=None)
         driven.node.want("mark", ("a",))
         driven.driver.flush()
         assert driven.done == [("send", "a")]
 
-    def test_without_events_it_is_asked_once(self, driven: Driven) -> None:
+    def test_a_node_without_events_is_drained_once(self, driven: Driven) -> None:
         driven.node.want(None, ("a",))
         driven.driver.flush()
         assert driven.node.drains == 1
 
-    def test_now_is_the_clocks(self, driven: Driven) -> None:
+    def test_the_driver_uses_the_time_of_its_clock(self, driven: Driven) -> None:
         driven.clock.advance(0.5)
         assert driven.driver.now() == 1_000.5
 
 
 class TestFailedPersist:
-    def test_nothing_is_sent_or_told_and_the_node_stops(self, driven: Driven) -> None:
+    def test_a_failed_persist_sends_and_emits_nothing_and_stops_the_node(self, driven: Driven) -> None:
         error = OSError("disk full")
 
         def fail(mark: object) -> None:
@@ -137,7 +137,7 @@ class TestFailedPersist:
         driven.driver.flush()
         assert len(driven.done) == 2
 
-    def test_where_nobody_wants_to_know_it_is_raised_and_the_node_stops(self) -> None:
+    def test_a_failed_persist_without_a_handler_is_raised_and_stops_the_node(self) -> None:
         driven = Driven(on_failure=None)
 
         def fail(mark: object) -> None:
@@ -153,7 +153,7 @@ class TestFailedPersist:
 
 
 class TestReentrance:
-    def test_a_command_from_an_event_is_carried_out_after_the_events_at_hand(self, driven: Driven) -> None:
+    def test_a_command_from_an_event_handler_runs_after_the_events_at_hand(self, driven: Driven) -> None:
         def publish(event: object) -> None:
             if event == 1:
                 driven.node.want("later", ("answer",))
@@ -171,7 +171,7 @@ class TestReentrance:
             ("send", "answer"),
         ]
 
-    def test_it_goes_on_as_long_as_events_lead_to_events(self, driven: Driven) -> None:
+    def test_the_driver_drains_until_no_events_follow(self, driven: Driven) -> None:
         def count_down(event: object) -> None:
             assert isinstance(event, int)
             if event:
@@ -183,7 +183,7 @@ class TestReentrance:
         driven.driver.flush()
         assert driven.done == [("tell", 3), ("tell", 2), ("tell", 1), ("tell", 0)]
 
-    def test_the_timer_is_armed_when_all_is_done(self, driven: Driven) -> None:
+    def test_the_timer_is_armed_after_the_flush(self, driven: Driven) -> None:
         def sooner(event: object) -> None:
             driven.wake_at(1_002)
             assert driven.timers == []
@@ -196,7 +196,9 @@ class TestReentrance:
 
 
 class TestApplication:
-    def test_what_it_raises_is_logged_and_survived(self, driven: Driven, logged: list[LogEvent]) -> None:
+    def test_an_exception_of_an_event_handler_is_logged_and_survived(
+        self, driven: Driven, logged: list[LogEvent]
+    ) -> None:
         def fail(event: object) -> None:
             if event == 1:
                 raise ZeroDivisionError("application")
@@ -211,7 +213,7 @@ class TestApplication:
         assert driven.timers == [1_001]
 
     @pytest.mark.parametrize("last", [1, 2])
-    def test_when_it_stops_the_driver_nothing_more_is_done(self, driven: Driven, last: int) -> None:
+    def test_an_event_handler_that_stops_the_driver_ends_the_flush(self, driven: Driven, last: int) -> None:
         def stop(event: object) -> None:
             if event == last:
                 driven.node.want("mark", ("late",), (3,))
@@ -223,7 +225,7 @@ class TestApplication:
         assert driven.done == [("send", "a"), ("tell", 1), ("tell", 2)][: last + 1]
         assert driven.timers == []
 
-    def test_an_interrupt_is_not_its_fault_and_ends_the_flush_only(self, driven: Driven) -> None:
+    def test_an_interrupt_in_an_event_handler_ends_only_the_flush(self, driven: Driven) -> None:
         def interrupt(event: object) -> None:
             raise KeyboardInterrupt
 
@@ -237,11 +239,11 @@ class TestApplication:
 
 
 class TestTimer:
-    def test_no_deadline_no_timer(self, driven: Driven) -> None:
+    def test_a_node_without_a_deadline_has_no_timer(self, driven: Driven) -> None:
         driven.driver.flush()
         assert driven.timers == []
 
-    def test_the_node_is_called_at_its_deadline_and_what_it_then_wants_is_done(self, driven: Driven) -> None:
+    def test_a_node_is_ticked_at_its_deadline_and_flushed(self, driven: Driven) -> None:
         def tick(now: float) -> None:
             driven.node.want(None, ("ticked",))
 
@@ -253,14 +255,14 @@ class TestTimer:
         assert driven.node.ticks == [1_002.5]
         assert (driven.done, driven.timers) == ([("send", "ticked")], [])
 
-    def test_one_that_has_passed_means_now_and_not_at_once(self, driven: Driven) -> None:
+    def test_a_deadline_in_the_past_is_ticked_in_the_next_reactor_turn(self, driven: Driven) -> None:
         driven.wake_at(500)
         assert (driven.node.ticks, driven.timers) == ([], [1_000])
         driven.clock.advance(0)
         assert driven.node.ticks == [1_000]
 
     @pytest.mark.parametrize("deadlines", [(1_005, 1_002), (1_002, 1_005), (1_002, 1_002), (1_005, 1_002, 1_007)])
-    def test_there_is_one_timer_and_it_is_never_late(self, driven: Driven, deadlines: tuple[float, ...]) -> None:
+    def test_the_driver_has_one_timer_that_is_never_late(self, driven: Driven, deadlines: tuple[float, ...]) -> None:
         for deadline in deadlines:
             driven.wake_at(deadline)
             assert len(driven.timers) == 1
@@ -268,26 +270,26 @@ class TestTimer:
         driven.clock.pump([0.25] * 60)
         assert driven.node.ticks[-1] >= deadlines[-1]
 
-    def test_one_that_fires_early_is_armed_again(self, driven: Driven) -> None:
+    def test_a_timer_that_fires_early_is_armed_again(self, driven: Driven) -> None:
         driven.wake_at(1_002)
         driven.wake_at(1_005)
         driven.clock.advance(2)
         assert (driven.node.ticks, driven.timers) == ([1_002], [1_005])
 
-    def test_one_that_fires_a_rounding_error_early_counts_as_in_time(self, driven: Driven) -> None:
+    def test_a_timer_that_fires_a_rounding_error_early_is_on_time(self, driven: Driven) -> None:
         driven.wake_at(1_002)
         driven.node.deadline = 1_002 + 1e-6
         driven.clock.advance(2)
         assert (driven.node.ticks, driven.timers) == ([1_002 + 1e-6], [])
 
-    def test_it_is_let_go_when_nothing_is_due_any_more(self, driven: Driven) -> None:
+    def test_the_timer_is_cancelled_when_the_deadline_is_removed(self, driven: Driven) -> None:
         driven.wake_at(1_002)
         driven.wake_at(None)
         assert driven.timers == []
         driven.wake_at(1_003)
         assert driven.timers == [1_003]
 
-    def test_stopping_lets_it_go_for_good(self, driven: Driven) -> None:
+    def test_stopping_the_driver_cancels_its_timer(self, driven: Driven) -> None:
         driven.wake_at(1_002)
         driven.driver.stop()
         driven.driver.stop()
@@ -295,13 +297,13 @@ class TestTimer:
         driven.clock.advance(60)
         assert (driven.timers, driven.node.ticks) == ([], [])
 
-    def test_a_driver_that_stopped_asks_its_node_nothing(self, driven: Driven) -> None:
+    def test_a_stopped_driver_does_not_drain_its_node(self, driven: Driven) -> None:
         driven.driver.stop()
         driven.node.want("mark", ("a",), (1,))
         driven.driver.flush()
         assert (driven.done, driven.node.drains) == ([], 0)
 
-    def test_it_is_armed_though_an_interrupt_ended_the_flush(self, driven: Driven) -> None:
+    def test_the_timer_is_armed_after_an_interrupted_flush(self, driven: Driven) -> None:
         def interrupt(event: object) -> None:
             raise KeyboardInterrupt
 

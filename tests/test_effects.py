@@ -8,7 +8,7 @@ from fyrehose_twisted.effects import Burst, Datagram, Send
 
 
 @given(st.binary(min_size=1, max_size=60), st.integers(1, 70), st.sampled_from([bytes, bytearray, memoryview]))
-def test_a_burst_is_cut_where_its_size_says(data: bytes, size: int, kind: type[bytes]) -> None:
+def test_a_burst_is_split_at_its_segment_size(data: bytes, size: int, kind: type[bytes]) -> None:
     pieces = list(map(bytes, Burst(kind(data), size).iter_datagrams()))
     assert b"".join(pieces) == data
     assert [len(piece) for piece in pieces[:-1]] == [size] * (len(pieces) - 1)

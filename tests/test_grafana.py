@@ -1,4 +1,4 @@
-"""The dashboard and the rules for Prometheus: they ask for metrics that there are, and Grafana can lay them out."""
+"""Grafana dashboard and Prometheus rules: documented metrics, valid layout."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ ROWS = [panel for panel in DASHBOARD["panels"] if panel["type"] == "row"]
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 
 EVERYWHERE = {"job", "instance"}
-"""Labels that Prometheus adds."""
+"""Labels added by Prometheus."""
 
 DOCUMENTED: dict[str, set[str]] = {}
-"""Labels of each metric, as the tables of the page have them."""
+"""Labels of each metric in the tables of the metrics page."""
 for metric, names in re.findall(r"^\| `(fyrehose_[a-z_]+)` \| \w+ \| (.*?)\|", TABLES, re.MULTILINE):
     DOCUMENTED.setdefault(metric, set()).update(re.findall(r"`(\w+)`", names))
-# Not every backbone serves it; the rules fall back to another one.
+# Not exported by every backbone; the rules have a fallback.
 
 
 class Rule(NamedTuple):
-    """One alert."""
+    """One alert rule."""
 
     name: str
     expression: str
@@ -39,7 +39,7 @@ class Rule(NamedTuple):
 
 
 def rules() -> list[Rule]:
-    """Return the rules. They are written in a little of YAML: each thing is a line."""
+    """Return the alert rules, which use a line-based subset of YAML."""
     found = re.findall(
         r"^      - alert: (\w+)\n        expr: (.+)\n        for: \d+[smh]\n        labels:\n"
         r'          severity: (?:warning|critical)\n        annotations:\n          summary: (".+")\n',
@@ -51,12 +51,12 @@ def rules() -> list[Rule]:
 
 
 def metrics_of(expression: str) -> set[str]:
-    """Return the metrics that an expression of PromQL names."""
+    """Return the metrics in a PromQL expression."""
     return set(re.findall(r"\bfyrehose_\w+", re.sub(r'"[^"]*"', "", expression)))
 
 
 def check(expression: str) -> None:
-    """See whether there is what an expression asks for, and that counters are not taken for what they count now."""
+    """Check that metrics and labels of an expression exist, and that counters are not used as gauges."""
     assert metrics_of(expression)
     assert metrics_of(expression) <= DOCUMENTED.keys()
     assert expression.count("(") == expression.count(")")
@@ -70,7 +70,7 @@ def check(expression: str) -> None:
 
 
 @pytest.mark.parametrize("panel", [pytest.param(panel, id=f"{panel['id']} {panel['title']}") for panel in PANELS])
-def test_panel(panel: dict[str, Any]) -> None:
+def test_each_grafana_panel_uses_documented_metrics(panel: dict[str, Any]) -> None:
     assert panel["title"]
     assert panel["description"].endswith(".")
     assert panel["fieldConfig"]["defaults"]["unit"]
@@ -85,14 +85,14 @@ def test_panel(panel: dict[str, Any]) -> None:
             assert selector.startswith('{job=~"$job", instance=~"$instance"')
 
 
-def test_ids_are_unique() -> None:
+def test_grafana_panel_ids_are_unique() -> None:
     numbers = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(set(numbers)) == len(numbers)
     assert "uid" not in DASHBOARD or DASHBOARD["uid"] is None
     assert "id" not in DASHBOARD or DASHBOARD["id"] is None
 
 
-def test_panels_do_not_overlap() -> None:
+def test_grafana_panels_do_not_overlap() -> None:
     def squares(panel: dict[str, Any]) -> set[tuple[int, int]]:
         place = panel["gridPos"]
         return {
@@ -109,7 +109,7 @@ def test_panels_do_not_overlap() -> None:
         assert squares(one).isdisjoint(squares(other)), (one["title"], other["title"])
 
 
-def test_every_row_has_panels_below_it() -> None:
+def test_every_grafana_row_has_panels() -> None:
     order = sorted(DASHBOARD["panels"], key=lambda panel: (panel["gridPos"]["y"], panel["gridPos"]["x"]))
     assert order == DASHBOARD["panels"]
     kinds = [panel["type"] == "row" for panel in order]
@@ -126,7 +126,7 @@ def test_every_row_has_panels_below_it() -> None:
     ]
 
 
-def test_variables() -> None:
+def test_grafana_variables_are_defined_and_used() -> None:
     variables = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
     assert list(variables) == ["datasource", "job", "instance"]
     assert variables["datasource"]["type"] == "datasource"
@@ -138,7 +138,7 @@ def test_variables() -> None:
 
 
 @pytest.mark.parametrize("rule", [pytest.param(rule, id=rule.name) for rule in rules()])
-def test_rule(rule: Rule) -> None:
+def test_each_alert_rule_uses_documented_metrics(rule: Rule) -> None:
     assert rule.name.startswith("Fyrehose")
     assert rule.summary.endswith((".", "?"))
     assert ": " not in rule.expression
@@ -146,7 +146,7 @@ def test_rule(rule: Rule) -> None:
     check(rule.expression)
 
 
-def test_rules_are_those_of_the_page() -> None:
+def test_alert_rules_match_the_metrics_page() -> None:
     table = re.findall(r"^\| (Fyrehose\w+) \| `(.+)` \| (.+) \|$", PAGE.partition("## Alerts")[2], re.MULTILINE)
     assert [Rule(name, when.replace(r"\|", "|"), meaning) for name, when, meaning in table] == rules()
     assert len({rule.name for rule in rules()}) == len(rules())

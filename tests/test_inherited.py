@@ -1,4 +1,4 @@
-"""A test run does not depend on what its parent process left to it."""
+"""Independence of a test run from state inherited from its parent process."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def state(parent: str, **variables: str) -> dict[str, object]:
     return found
 
 
-def test_a_hostile_parent_leaves_the_same_state_as_a_friendly_one() -> None:
+def test_the_suite_normalises_state_inherited_from_any_parent() -> None:
     hostile = state("hostile", LC_ALL="POSIX", http_proxy="http://127.0.0.1:9", NOTIFY_SOCKET="/x", TZ="Asia/Tokyo")
     assert hostile == state("friendly")
     assert hostile["files"] == 4_096
     assert hostile["blocked"] == []
 
 
-def test_the_environment_keeps_what_a_run_needs() -> None:
+def test_the_suite_keeps_needed_environment_variables() -> None:
     inherited = {"PATH": "/bin", "PIP_INDEX_URL": "x", "SOAK_SECONDS": "7", "PYTHONWARNINGS": "error", "MAKEFLAGS": "k"}
     kept = environment(inherited)
     assert kept == {"PATH": "/bin", "PIP_INDEX_URL": "x", "SOAK_SECONDS": "7", "LANG": "C.UTF-8", "TZ": "UTC"}

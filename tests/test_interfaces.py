@@ -19,7 +19,7 @@ PACKAGE = Path(fyrehose_twisted.__file__).parent
 
 
 def declared() -> Iterator[str]:
-    """Dotted names of the classes that say ``@implementer``. Read, not imported: some want extras to be installed."""
+    """Return dotted names of classes with ``@implementer``, parsed, since some need extras to import."""
     for path in sorted(PACKAGE.rglob("*.py")):
         inner = path.parent if path.name == "__init__.py" else path.with_suffix("")
         module = ".".join(("fyrehose_twisted", *inner.relative_to(PACKAGE).parts))
@@ -42,7 +42,7 @@ def found(name: str) -> type:
 
 
 def ours(cls: type) -> list[InterfaceClass]:
-    """What ``cls`` and those of its bases that are ours say that they implement. Twisted may answer for Twisted's."""
+    """Return the interfaces declared by ``cls`` and its bases of this package, without Twisted's."""
     bases = [base for base in cls.__mro__ if base.__module__.startswith("fyrehose_twisted.")]
     return [interface for base in bases for interface in implementedBy(base).declared]
 
@@ -148,19 +148,19 @@ MAKERS: dict[str, Callable[[Path], Any] | None] = {
     "fyrehose_twisted.parcels.service.events_api.OrderedEventsMixin": ordered_events,
     "fyrehose_twisted.parcels.client.http.Body": body,
 }
-"""How to make one of each, where only an object shows that everything is there."""
+"""Factories of objects, for classes whose attributes exist only on instances."""
 
 
 def attributes(interface: InterfaceClass) -> list[str]:
     return [name for name, what in interface.namesAndDescriptions(all=True) if not isinstance(what, Method)]
 
 
-def test_the_classes_are_found() -> None:
+def test_classes_that_implement_interfaces_are_found() -> None:
     assert {"fyrehose_twisted.fyrehose.node.backbone.backbone.Backbone", *MAKERS} <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_class_has_the_methods_of_what_it_implements(name: str) -> None:
+def test_a_class_has_the_methods_of_its_interfaces(name: str) -> None:
     cls = found(name)
     provided = ours(cls)
     assert provided
@@ -169,7 +169,7 @@ def test_a_class_has_the_methods_of_what_it_implements(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_an_object_provides_what_its_class_implements(name: str, tmp_path: Path) -> None:
+def test_an_object_provides_the_interfaces_of_its_class(name: str, tmp_path: Path) -> None:
     make = MAKERS[name]
     made = found(name)() if make is None else make(tmp_path)
     try:
@@ -181,8 +181,8 @@ def test_an_object_provides_what_its_class_implements(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_promises_attributes_is_made_and_looked_at(name: str) -> None:
-    # verifyClass does not look for attributes, so such a class needs a line in MAKERS.
+def test_classes_whose_interfaces_have_attributes_are_instantiated(name: str) -> None:
+    # verifyClass does not check attributes, so such a class needs an entry in MAKERS.
     promised = [attribute for interface in ours(found(name)) for attribute in attributes(interface)]
     assert name in MAKERS or not promised
 
@@ -204,11 +204,11 @@ def test_an_interface_is_documented_and_small(interface: InterfaceClass) -> None
 
 
 @pytest.mark.parametrize("interface", all_interfaces(), ids=lambda interface: interface.__name__)
-def test_an_interface_is_implemented_by_somebody(interface: InterfaceClass) -> None:
+def test_every_interface_is_implemented(interface: InterfaceClass) -> None:
     assert any(interface in implementedBy(found(name)).flattened() for name in NAMES)
 
 
-def test_a_missing_attribute_would_be_noticed() -> None:
+def test_a_missing_interface_attribute_is_detected() -> None:
     class IThing(Interface):
         size = Attribute("How big.")
 

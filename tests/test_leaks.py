@@ -1,4 +1,4 @@
-"""A test that leaves something behind fails, and the report names it and what it left."""
+"""Detection of resources leaked by tests."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def test_end():
 """
 
 
-def test_what_a_test_leaves_behind_fails_it(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_test_that_leaks_resources_fails(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(HERE))
-    # A plugin that happens to be installed may change the order of the tests, and these build on one another.
+    # Installed plugins may change the order of the tests, which depend on one another.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makeconftest("def pytest_configure():\n    import suite.leaks\n    suite.leaks.PATIENCE = 0.5")
     pytester.makepyfile(test_leaking=LEAKING)

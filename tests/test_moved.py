@@ -1,4 +1,4 @@
-"""Import paths and names that earlier documentation showed go on working, with a warning at the caller."""
+"""Deprecated import paths and names, which keep working with a warning at the caller."""
 
 from __future__ import annotations
 

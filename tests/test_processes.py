@@ -1,4 +1,4 @@
-"""A mark in the environment of a process is found whatever the process does."""
+"""Marks in the environment of processes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from suite.processes import environment
 
 MARK = b"FYREHOSE_TEST_MARK=here"
 HIGHEST = 2**22
-"""No process has a higher number."""
+"""Upper bound of process ids."""
 
 
-def test_a_process_that_executes_a_program_keeps_its_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_keeps_its_mark_after_exec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, value = MARK.decode().split("=")
     monkeypatch.setenv(name, value)
     script = tmp_path / "again.sh"
@@ -27,7 +27,7 @@ def test_a_process_that_executes_a_program_keeps_its_mark(tmp_path: Path, monkey
     assert seen.count(False) == 0
 
 
-def test_one_without_variables_has_none() -> None:
+def test_a_process_without_an_environment_has_no_mark() -> None:
     process = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, env={})
     try:
         assert environment(process.pid) == [b""]
@@ -35,6 +35,6 @@ def test_one_without_variables_has_none() -> None:
         process.communicate()
 
 
-def test_there_has_to_be_a_process() -> None:
+def test_the_mark_of_a_missing_process_is_an_error() -> None:
     with pytest.raises(FileNotFoundError, match=f"/proc/{HIGHEST + 1}/"):
         environment(HIGHEST + 1)

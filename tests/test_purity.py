@@ -60,7 +60,7 @@ PURE = [
 
 
 def loaded_by(*modules: str) -> set[str]:
-    """The names of all modules in a new interpreter that imports ``modules``."""
+    """Return the names of all modules that a new interpreter loads to import ``modules``."""
     program = f"import {', '.join(modules)}, sys; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -69,12 +69,12 @@ def loaded_by(*modules: str) -> set[str]:
 
 @pytest.mark.parametrize("module", PURE)
 def test_a_module_without_io_imports_no_twisted(module: str) -> None:
-    # Its packages are imported with it, so this holds for every __init__.py on the way as well.
+    # Parent packages are imported too, so this covers every __init__.py.
     loaded = loaded_by(f"fyrehose_twisted.{module}")
     assert not {name for name in loaded if name.split(".")[0] in ("twisted", "asyncio", "prometheus_client", "tqdm")}
 
 
-def test_of_zope_it_loads_interfaces_only() -> None:
+def test_pure_modules_load_only_zope_interface_of_zope() -> None:
     loaded = loaded_by(*(f"fyrehose_twisted.{module}" for module in PURE))
     assert {".".join(name.split(".")[:2]) for name in loaded if name.split(".")[0] == "zope"} <= {
         "zope",
@@ -82,7 +82,7 @@ def test_of_zope_it_loads_interfaces_only() -> None:
     }
 
 
-def test_the_packages_import_none_of_their_modules() -> None:
+def test_packages_import_none_of_their_modules() -> None:
     loaded = loaded_by("fyrehose_twisted", "fyrehose_twisted.fyrehose", "fyrehose_twisted.net", "fyrehose_twisted.sim")
     assert {name for name in loaded if name.split(".")[0] in ("fyrehose_twisted", "zope", "twisted", "numpy")} == {
         "fyrehose_twisted",
@@ -94,5 +94,5 @@ def test_the_packages_import_none_of_their_modules() -> None:
     }
 
 
-def test_a_shell_does_load_twisted() -> None:
+def test_a_driver_module_imports_twisted() -> None:
     assert "twisted.internet" in loaded_by("fyrehose_twisted.driver")

@@ -15,12 +15,12 @@ spans = st.tuples(numbers, numbers).map(lambda ends: (min(ends), max(ends)))
 
 
 def members(ranges: Iterable[tuple[int, int]]) -> list[int]:
-    """The numbers in ``ranges``, in their order and as often as they occur."""
+    """Return the numbers in ``ranges`` in order, with repetitions."""
     return [number for first, last in ranges for number in range(first, last + 1)]
 
 
 class RangeSetMachine(RuleBasedStateMachine):
-    """A RangeSet beside a plain set that gets the same commands."""
+    """A RangeSet compared with a plain set under the same commands."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,55 +101,55 @@ TestRangeSet = RangeSetMachine.TestCase
 
 
 @pytest.mark.parametrize("ranges", list(permutations([(1, 2), (3, 3), (5, 9), (7, 11)])))
-def test_the_order_of_adding_makes_no_difference(ranges: list[tuple[int, int]]) -> None:
+def test_a_range_set_does_not_depend_on_the_order_of_additions(ranges: list[tuple[int, int]]) -> None:
     assert list(RangeSet(ranges)) == [(1, 3), (5, 11)]
 
 
-def test_a_new_set_is_empty() -> None:
+def test_a_new_range_set_is_empty() -> None:
     ranges = RangeSet()
     assert (list(ranges), len(ranges), ranges.count) == ([], 0, 0)
     assert list(ranges.gaps(1, 3)) == [(1, 3)]
 
 
 @pytest.mark.parametrize("end", ["first", "last"])
-def test_an_empty_set_has_no_ends(end: str) -> None:
+def test_an_empty_range_set_has_no_ends(end: str) -> None:
     with pytest.raises(IndexError):
         getattr(RangeSet(), end)
 
 
-def test_adding_an_empty_range_is_an_error_and_changes_nothing() -> None:
+def test_adding_an_empty_range_is_an_error_without_effect() -> None:
     ranges = RangeSet([(1, 3)])
     with pytest.raises(ValueError, match=r"range 9\.\.8 is empty"):
         ranges.add(9, 8)
     assert (list(ranges), ranges.count) == ([(1, 3)], 3)
 
 
-def test_a_set_cannot_be_made_of_an_empty_range() -> None:
+def test_a_range_set_cannot_contain_an_empty_range() -> None:
     with pytest.raises(ValueError, match=r"range 2\.\.1 is empty"):
         RangeSet([(2, 1)])
 
 
 @pytest.mark.parametrize("other", [(1, 4), (2, 3), (1, 2)])
-def test_sets_differ_when_either_end_does(other: tuple[int, int]) -> None:
+def test_range_sets_differ_if_either_end_differs(other: tuple[int, int]) -> None:
     assert RangeSet([(1, 3)]) != RangeSet([other])
 
 
-def test_it_equals_no_other_type() -> None:
+def test_a_range_set_equals_no_other_type() -> None:
     assert RangeSet([(1, 1)]) != [(1, 1)]
     assert RangeSet() != set()
 
 
-def test_it_cannot_be_hashed_because_it_changes() -> None:
+def test_a_range_set_is_not_hashable() -> None:
     with pytest.raises(TypeError, match="unhashable"):
         hash(RangeSet())
 
 
-def test_its_repr_makes_it_again() -> None:
+def test_the_repr_of_a_range_set_evaluates_to_it() -> None:
     ranges = RangeSet([(1, 3), (5, 5)])
     assert repr(ranges) == "RangeSet([(1, 3), (5, 5)])"
 
 
-def test_a_huge_range_costs_no_more_than_a_small_one() -> None:
+def test_a_huge_range_uses_no_more_memory_than_a_small_one() -> None:
     end = 2**48 - 1
     ranges = RangeSet([(0, end)])
     ranges.discard(2**40, 2**41 - 1)

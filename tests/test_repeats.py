@@ -14,11 +14,11 @@ counters = (
     | st.integers(HIGHEST - 40, HIGHEST - 30)
 )
 streams = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 2), counters, st.integers(1, 30)), max_size=30)
-"""Runs: numbers left out before each, publisher, counter, length."""
+"""Runs as skipped numbers, publisher, counter and length."""
 
 
 def by_definition(runs: list[EnvelopeRun], window: int) -> set[int]:
-    """The numbers of repeats, found by comparing each message with all that precede it."""
+    """Find repeats by comparing each message with all earlier ones."""
     seen: dict[tuple[int, int], int] = {}
     found = set()
     for run in runs:
@@ -44,7 +44,7 @@ def marked(repeats: RepeatDetector, runs: list[EnvelopeRun]) -> set[int]:
 
 
 @given(streams, st.sampled_from([1, 3, 10, 40]))
-def test_runs_are_judged_as_the_rule_says_of_each_message(stream: list[tuple[int, int, int, int]], window: int) -> None:
+def test_repeats_in_runs_match_the_definition(stream: list[tuple[int, int, int, int]], window: int) -> None:
     runs = numbered(stream)
     repeats = RepeatDetector(window)
     assert marked(repeats, runs) == by_definition(runs, window)
@@ -52,7 +52,7 @@ def test_runs_are_judged_as_the_rule_says_of_each_message(stream: list[tuple[int
 
 
 @given(streams, st.sampled_from([3, 10, 40]))
-def test_one_by_one_is_the_same_as_in_runs(stream: list[tuple[int, int, int, int]], window: int) -> None:
+def test_repeats_of_single_messages_equal_those_of_runs(stream: list[tuple[int, int, int, int]], window: int) -> None:
     runs = numbered(stream)
     singles = [
         EnvelopeRun(run.number + row, run.publisher, run.counter + row, 1) for run in runs for row in range(run.length)
@@ -61,7 +61,7 @@ def test_one_by_one_is_the_same_as_in_runs(stream: list[tuple[int, int, int, int
 
 
 @given(streams, streams, st.sampled_from([3, 10, 40]))
-def test_what_is_remembered_can_be_handed_on(
+def test_the_state_of_a_repeat_detector_can_be_transferred(
     stream: list[tuple[int, int, int, int]], later: list[tuple[int, int, int, int]], window: int
 ) -> None:
     runs = numbered(stream + later)
@@ -73,13 +73,13 @@ def test_what_is_remembered_can_be_handed_on(
 
 
 @pytest.mark.parametrize(("distance", "is_repeat"), [(1, True), (WINDOW, True), (WINDOW + 1, False)])
-def test_the_window_is_counted_in_numbers(distance: int, is_repeat: bool) -> None:
+def test_the_repeat_window_is_counted_in_sequence_numbers(distance: int, is_repeat: bool) -> None:
     repeats = RepeatDetector()
     assert repeats.add(EnvelopeRun(7, 1, 5, 1)) == []
     assert bool(repeats.add(EnvelopeRun(7 + distance, 1, 5, 1))) == is_repeat
 
 
-def test_a_forged_counter_silences_nothing_but_itself() -> None:
+def test_a_forged_counter_marks_no_other_message_as_a_repeat() -> None:
     repeats = RepeatDetector()
     repeats.add(EnvelopeRun(1, 1, 0, 1))
     repeats.add(EnvelopeRun(2, 1, HIGHEST - 1, 2))
@@ -87,7 +87,7 @@ def test_a_forged_counter_silences_nothing_but_itself() -> None:
     assert repeats.add(EnvelopeRun(104, 1, 99, 10)) == [(0, 2)]
 
 
-def test_nothing_is_remembered_beyond_the_window() -> None:
+def test_a_repeat_detector_keeps_only_its_window() -> None:
     repeats = RepeatDetector(100)
     for number in range(1, 5_000):
         repeats.add(EnvelopeRun(number, number, number * 7_919, 1))

@@ -1,4 +1,4 @@
-"""Everything that shows the messages of a stream leaves out the same ones as repeats."""
+"""Agreement of all readers of a stream on its repeats."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STREAM = "fyrehose://test"
 PUBLISHERS = b"someones", b"another1"
 
 groups = st.tuples(
-    # Numbers that are lost before the group: none, or about as many as the rule looks back.
+    # Numbers lost before the group: none, or about the repeat window.
     st.sampled_from([0, 0, 1, 5]) | st.integers(WINDOW - 12, WINDOW + 3),
     # Publisher, first counter and length of a run; a message without an envelope in place of publisher 2.
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 6), st.integers(1, 5)), min_size=1, max_size=4),
@@ -44,7 +44,7 @@ Stream = list[tuple[int, list[tuple[int, int, int]]]]
 
 
 def numbered(stream: Stream) -> dict[int, bytes]:
-    """The messages of a stream by number."""
+    """Return the messages of a stream by number."""
     messages: dict[int, bytes] = {}
     number = 1
     for lost, runs in stream:
@@ -59,7 +59,7 @@ def numbered(stream: Stream) -> dict[int, bytes]:
 
 
 def repeats_of(messages: dict[int, bytes]) -> set[int]:
-    """The numbers of the repeats, by the words of the rule."""
+    """Return the numbers of repeats by definition."""
     return {
         number
         for number, data in messages.items()
@@ -71,7 +71,7 @@ def repeats_of(messages: dict[int, bytes]) -> set[int]:
 
 
 def keep(path: Path, messages: dict[int, bytes]) -> Path:
-    """Write a journal, whatever is missing in it being lost; return its directory."""
+    """Write a journal with missing numbers declared lost; return its directory."""
     with closing(open_journal(path, STREAM)) as journal:
         before = 0
         for number, data in messages.items():
@@ -116,7 +116,7 @@ def numbers_of(records: list[dict[str, Any]]) -> list[int]:
 
 
 @given(streams, st.integers(0, 30), st.integers(1, 12))
-def test_all_leave_out_the_same(stream: Stream, start: int, count: int) -> None:
+def test_subscribers_query_and_journal_cat_leave_out_the_same_repeats(stream: Stream, start: int, count: int) -> None:
     messages = numbered(stream)
     repeats = repeats_of(messages)
     shown = [number for number in messages if number not in repeats]
@@ -129,7 +129,7 @@ def test_all_leave_out_the_same(stream: Stream, start: int, count: int) -> None:
         sources.refresh()
         with closing(open_reader(path / "fyrehose-test")) as reader, closing(sources):
             later = [number for number in shown if number >= begin]
-            # The place in the middle first: whoever begins there has not seen what precedes it.
+            # The start in the middle first, where the reader has not seen earlier messages.
             assert numbers_of(searched(sources, first=EpochPosition(0, begin), limit=count)) == later[:count]
             assert numbers_of(catted(reader, start=StreamPosition(begin, False), count=count)) == later[:count]
             assert numbers_of(searched(sources, newest=count)) == shown[-count:]

@@ -1,4 +1,4 @@
-"""The report that a test process writes for the runner."""
+"""Report of a test process for the runner."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def test_outcomes_reasons_and_durations_are_reported(
     assert (found + found).outcomes["passed"] == 4
 
 
-def test_a_run_that_was_cut_short_has_reported_nothing(tmp_path: Path) -> None:
+def test_an_interrupted_run_has_an_empty_report(tmp_path: Path) -> None:
     assert Report.read(tmp_path / "missing.json") == Report(Counter(), Counter(), {})

@@ -1,4 +1,4 @@
-"""The units for systemd: whether it takes them, what they allow, and whether the services know their options."""
+"""systemd units: validity, sandboxing and options."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ UNITS = Path(__file__).parents[1] / "deploy" / "systemd"
 SERVICES = sorted(path.name for path in UNITS.glob("*.service"))
 
 EXPOSED = 2.0
-"""Of the ten points that `systemd-analyze security` gives for what a service could do; 9.6 is one that says nothing."""
+"""Maximum exposure of `systemd-analyze security`, out of 10; an unrestricted service has 9.6."""
 
 
 @pytest.fixture
 def analyze() -> Any:
-    """Run ``systemd-analyze`` where it is installed."""
+    """Return a function that runs ``systemd-analyze``."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is missing: apt install systemd")
 
@@ -48,16 +48,16 @@ def settings(name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in UNITS.glob("*.s[eo]*") if path.suffix != ".conf"))
-def test_systemd_takes_it(analyze: Any, name: str) -> None:
+def test_systemd_accepts_each_unit(analyze: Any, name: str) -> None:
     told = analyze("verify", f"./{name}")
-    # The virtual environment that it names is not on this machine.
+    # The virtual environment of the unit does not exist on this machine.
     complaints = [line for line in told.stderr.splitlines() if "/opt/fyrehose/bin/twistd" not in line]
-    # Elsewhere there are complaints about other units.
+    # Some machines have warnings about other units.
     assert [line for line in complaints if "fyrehose" in line or "-node" in line] == []
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_it_may_do_little(analyze: Any, name: str) -> None:
+def test_each_service_unit_is_sandboxed(analyze: Any, name: str) -> None:
     told = analyze("security", "--offline=true", f"./{name}")
     found = re.search(r"Overall exposure level for \S+ (\d+\.\d)", told.stdout)
     assert found is not None, told
@@ -65,7 +65,7 @@ def test_it_may_do_little(analyze: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_the_service_knows_its_options(name: str) -> None:
+def test_the_options_in_each_unit_are_known_to_the_service(name: str) -> None:
     words = shlex.split(settings(name)["ExecStart"])
     plugins = import_module("twisted.plugins.fyrehose_twisted_plugins")
     makers = {maker.tapname: maker for maker in vars(plugins).values() if isinstance(maker, ServiceMaker)}
@@ -79,22 +79,22 @@ def test_the_service_knows_its_options(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_the_supervisor_is_told(name: str) -> None:
+def test_each_service_unit_notifies_systemd(name: str) -> None:
     found = settings(name)
     assert found["Type"] == "notify"
     assert "AF_UNIX" in found["RestrictAddressFamilies"].split()
     assert "--nodaemon" in found["ExecStart"]
-    # The one process that stays tells it, so that the signal for a reload goes there.
+    # The main process notifies, so that it gets the reload signal.
     assert ("--limits" in found["ExecStart"]) == ("ExecReload" in found)
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_the_id_of_the_boot_can_be_read(name: str) -> None:
+def test_each_service_unit_can_read_the_boot_id(name: str) -> None:
     assert settings(name).get("ProcSubset", "all") == "all"
     assert str(_BOOT_ID_PATH).startswith("/proc/sys/")
 
 
-def test_each_has_its_port_once() -> None:
+def test_each_socket_unit_has_its_own_loopback_port() -> None:
     places: dict[str, str] = {}
     for path in UNITS.glob("*.socket"):
         for place in re.findall(r"^Listen\w+=(\S+)", path.read_text(), re.MULTILINE):
@@ -104,7 +104,7 @@ def test_each_has_its_port_once() -> None:
     assert len(places) == 4
 
 
-def test_sockets_have_the_names_that_services_ask_for() -> None:
+def test_socket_units_have_the_names_that_services_request() -> None:
     names = {re.findall(r"FileDescriptorName=(\S+)", path.read_text())[0] for path in UNITS.glob("*.socket")}
     asked = {
         name
@@ -122,7 +122,7 @@ def test_sockets_have_the_names_that_services_ask_for() -> None:
         ("frontend.toml", limit_checks(FrontendConfig(), *OF_FRONTEND)),
     ],
 )
-def test_limits_are_those_by_default(name: str, known: Any) -> None:
+def test_the_example_limits_are_the_defaults(name: str, known: Any) -> None:
     found = read_limits(UNITS / name, known)
     assert found
     defaults = {**vars(QueryConfig()), **vars(FrontendConfig()), "max_clients": 1_024}

@@ -70,7 +70,7 @@ class TestTokenBucket:
         bucket = TokenBucket(rate, burst, START)
         bucket.spend(spent)
         ready = bucket.ready_at(part * burst)
-        # As near as a float can tell the time: callers wait for more than they need.
+        # Within float precision, since callers wait for slightly more than needed.
         assert bucket.available(ready) >= part * burst - rate * 1e-6 - burst * 1e-9
 
 

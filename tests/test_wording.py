@@ -18,11 +18,11 @@ def test_a_count_has_the_number_of_its_noun(count: int, text: str) -> None:
     assert pluralize(count, "message") == text
 
 
-def test_a_plural_that_is_not_regular_is_named() -> None:
+def test_an_irregular_plural_is_given_explicitly() -> None:
     assert [pluralize(count, "batch", "batches") for count in (1, 2)] == ["1 batch", "2 batches"]
 
 
-def test_no_text_has_a_plural_after_the_length_of_something() -> None:
+def test_no_source_text_puts_a_plural_after_a_length() -> None:
     nouns = "messages|lines|events|tokens|records|seeds|packets|subscriptions"
     wrong = re.compile(rf"of \{{[a-z_.]*(seen|tried|offered|seeds):,\}} ({nouns})\b|\{{len\(\w+\)\}} tokens")
     package = Path(fyrehose_twisted.__file__).parent

@@ -1,4 +1,4 @@
-"""What the ``fyrehose`` command does whatever its subcommand is."""
+"""Behaviour common to all subcommands of ``fyrehose``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 
-def test_a_reader_that_has_gone_ends_a_command_quietly() -> None:
+def test_a_closed_output_pipe_ends_a_command_without_an_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-c", "from fyrehose_twisted.cli.main import main; main()", "simulate", "--list"]

@@ -49,7 +49,7 @@ def entry_size(entry: LogEntry) -> int:
 
 
 class Group:
-    """Orders that are joined by hand."""
+    """Raft members with controlled connections."""
 
     def __init__(self, *members: MemberId, votes: tuple[MemberId, ...] | None = None, seed: int = 1) -> None:
         self.now = 100.0
@@ -81,14 +81,14 @@ class Group:
         return self.orders[one]
 
     def open(self, one: MemberId, other: MemberId) -> None:
-        """Both can send requests to one another."""
+        """Connect two members."""
         self.cut.discard(frozenset((one, other)))
         for sender, receiver in ((one, other), (other, one)):
             self.lines[sender, receiver] = deque()
             self.orders[sender].replication.follower_connected(receiver)
 
     def close(self, one: MemberId, *others: MemberId) -> None:
-        """What is on its way is lost, and nothing follows."""
+        """Disconnect two members, losing messages in flight."""
         for other in others:
             self.cut.add(frozenset((one, other)))
             for sender, receiver in ((one, other), (other, one)):
@@ -96,7 +96,7 @@ class Group:
                 self.orders[sender].replication.follower_disconnected(receiver)
 
     def collect(self) -> None:
-        """Put on the lines what is to be sent, and take what is committed."""
+        """Send outgoing messages and apply committed entries."""
         for one, order in self.orders.items():
             order.flush(self.now)
             self.applied[one].extend(order.committed)
@@ -111,7 +111,7 @@ class Group:
                 assert self.leaders.setdefault(order.term, one) == one, f"two lead in term {order.term}"
 
     def deliver(self, sender: MemberId, receiver: MemberId) -> None:
-        """Let the next message of a line arrive."""
+        """Deliver the next message of a connection."""
         message = self.lines[sender, receiver].popleft()
         order = self.orders[receiver]
         if isinstance(message, AppendEntries):
@@ -145,7 +145,7 @@ class Group:
         order.outbox.append((sender, InstallSnapshotReply(order.term, message.index, taken)))
 
     def pump(self) -> None:
-        """Let everything arrive that is on its way."""
+        """Deliver all messages in flight."""
         for _ in range(10_000):
             self.collect()
             waiting = [line for line, messages in self.lines.items() if messages]
@@ -157,7 +157,7 @@ class Group:
         raise AssertionError("they never stop")
 
     def pass_time(self, seconds: float, *only: MemberId) -> None:
-        """Let time pass for some, by default all."""
+        """Advance the clock and tick some members, by default all."""
         end = self.now + seconds
         members = [one for one in only or self.orders if one not in self.deaf]
         while True:
@@ -172,7 +172,7 @@ class Group:
             self.pump()
 
     def elect(self, one: MemberId) -> None:
-        """Let a member ask before all others do."""
+        """Let a member start an election before the others."""
         order = self.orders[one]
         for other in self.orders.values():
             other.leader_lost(self.now)
@@ -186,7 +186,7 @@ class Group:
         return log.entries_from(log.snapshot_index + 1)
 
     def check(self) -> None:
-        """Raft's promises: what is committed anywhere is the same everywhere, and every new leader has it."""
+        """Check Raft's safety: committed entries agree everywhere, and every new leader has them."""
         longest: list[tuple[int, LogEntry]] = max(self.applied.values(), key=len)
         for one, applied in self.applied.items():
             assert applied == longest[: len(applied)], f"{one} has something else committed"
@@ -230,7 +230,7 @@ def test_a_non_voter_never_starts_an_election() -> None:
     assert group[D].term == 0
 
 
-def test_a_leader_stays() -> None:
+def test_a_leader_with_a_quorum_keeps_its_term() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group.pass_time(60.0)
@@ -269,7 +269,7 @@ def test_a_minority_commits_nothing() -> None:
     assert group[B].log.last_index == group[A].log.last_index
 
 
-def test_a_shorter_log_loses() -> None:
+def test_a_candidate_with_a_shorter_log_is_not_elected() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group.close(A, C)
@@ -298,7 +298,9 @@ def test_a_shorter_log_loses() -> None:
     [((3, 9), True), ((3, 2), True), ((2, 3), True), ((2, 4), True), ((2, 2), False), ((1, 50), False)],
 )
 @pytest.mark.parametrize("trial", [True, False])
-def test_votes_go_to_logs_that_are_as_far(last: tuple[int, int], granted: bool, trial: bool) -> None:
+def test_votes_are_granted_only_to_logs_at_least_as_up_to_date(
+    last: tuple[int, int], granted: bool, trial: bool
+) -> None:
     group = Group(A, B, C)
     group[B].log.append([entry(1), entry(2)])
     assert (group[B].log.last_term, group[B].log.last_index) == (2, 3)
@@ -319,7 +321,7 @@ def test_a_member_votes_once_per_term() -> None:
     assert order.outbox[-1] == (B, RequestVoteReply(2, True, False))
 
 
-def test_a_trial_promises_nothing() -> None:
+def test_a_pre_vote_changes_no_persistent_state() -> None:
     group = Group(A, B, C)
     order = group[C]
     order.dirty = False
@@ -344,7 +346,7 @@ def test_a_follower_refuses_votes_while_its_leader_is_alive() -> None:
     group.now = heard + LEADER_STICKINESS + 0.01
     group[C].request_vote_received(RequestVote(9, 99, 9, True), B, group.now)
     assert group[C].outbox.pop() == (B, RequestVoteReply(9, True, True))
-    # The leader itself may begin anew at any time, and one that knows that its leader is gone need not wait.
+    # The leader itself may call an election at any time, and so may a member that lost its leader.
     group.now = heard
     group[C].request_vote_received(RequestVote(9, 99, 9, True), A, group.now)
     assert group[C].outbox.pop() == (A, RequestVoteReply(9, True, True))
@@ -353,7 +355,7 @@ def test_a_follower_refuses_votes_while_its_leader_is_alive() -> None:
     assert group[C].outbox.pop() == (B, RequestVoteReply(9, True, True))
 
 
-def test_a_lost_leader_starts_an_election_soon() -> None:
+def test_a_lost_connection_to_the_leader_starts_an_election_soon() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group.close(A, B, C)
@@ -370,7 +372,7 @@ def test_a_lost_leader_starts_an_election_soon() -> None:
     assert group[B].is_leader or group[C].is_leader
 
 
-def test_silence_starts_an_election_within_the_timeout() -> None:
+def test_a_silent_leader_starts_an_election_within_the_timeout() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group.pass_time(10.0)
@@ -396,7 +398,7 @@ def test_a_leader_without_a_quorum_steps_down() -> None:
     assert group[A].seconds_since_leader(group.now) == pytest.approx(group.now - at, abs=HEARTBEAT_INTERVAL + 0.1)
 
 
-def test_a_leader_in_touch_with_a_quorum_stays() -> None:
+def test_a_leader_that_hears_from_a_quorum_does_not_step_down() -> None:
     group = Group(A, B, C, D, E)
     group.elect(A)
     group.close(A, D, E)
@@ -430,7 +432,7 @@ def test_only_entries_of_its_own_term_are_committed_by_counting() -> None:
     group[A].commit_index = 1
     order = group[A]
     assert order.term == 2
-    # Its own first entry was committed, and the other one with it.
+    # Committing its own first entry committed the earlier one too.
     assert events(group, A) == [b"old"]
     again = Group(A, B, C)
     for one in (A, B):
@@ -453,7 +455,7 @@ def test_only_entries_of_its_own_term_are_committed_by_counting() -> None:
     assert again[A].commit_index == 3
 
 
-def test_conflicting_entries_are_cut() -> None:
+def test_conflicting_entries_are_truncated() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group.pass_time(2.0)
@@ -476,7 +478,7 @@ def test_conflicting_entries_are_cut() -> None:
     assert events(group, A) == events(group, B) == events(group, C) == [b"kept"]
     assert group.log(A) == group.log(B)
     assert group[A].dirty
-    assert group[A].first_unpersisted == 3  # From the first one that was cut.
+    assert group[A].first_unpersisted == 3  # From the first truncated entry.
     assert not group[A].is_leader
 
 
@@ -514,7 +516,7 @@ def test_entries_beyond_the_match_are_not_committed() -> None:
     assert order.commit_index == 2
 
 
-def test_a_hint_where_to_try_next() -> None:
+def test_a_rejected_append_hints_the_next_index() -> None:
     group = Group(A, B, C)
     order = group[B]
     order.append_entries_received(AppendEntries(2, 9, 2, 0, [entry(2)]), A, group.now)
@@ -527,7 +529,7 @@ def test_a_hint_where_to_try_next() -> None:
     assert order.log.last_index == 4
 
 
-def test_stale_terms_are_told() -> None:
+def test_messages_of_a_stale_term_are_rejected_with_the_current_term() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group.pass_time(1.0)
@@ -549,7 +551,7 @@ def test_stale_terms_are_told() -> None:
 
 
 @pytest.mark.parametrize("how", ["append", "appended", "state", "vote", "state taken"])
-def test_a_higher_term_ends_a_leader(how: str) -> None:
+def test_a_leader_steps_down_at_a_higher_term(how: str) -> None:
     group = Group(A, B, C)
     group.elect(A)
     order = group[A]
@@ -569,7 +571,7 @@ def test_a_higher_term_ends_a_leader(how: str) -> None:
     assert order.dirty
 
 
-def test_votes_that_were_not_asked_for_do_not_count() -> None:
+def test_unsolicited_votes_are_ignored() -> None:
     group = Group(A, B, C)
     order = group[A]
     for message in (RequestVoteReply(1, True, False), RequestVoteReply(1, True, True), RequestVoteReply(0, True, True)):
@@ -581,7 +583,7 @@ def test_votes_that_were_not_asked_for_do_not_count() -> None:
     assert order.role is RaftRole.PRE_CANDIDATE
     order.request_vote_reply_received(RequestVoteReply(1, True, False), B, group.now)
     order.request_vote_reply_received(RequestVoteReply(2, True, True), B, group.now)
-    order.request_vote_reply_received(RequestVoteReply(1, True, True), D, group.now)  # It does not vote.
+    order.request_vote_reply_received(RequestVoteReply(1, True, True), D, group.now)  # D is no voter.
     assert (order.role, order.term) == (RaftRole.PRE_CANDIDATE, 0)
     order.request_vote_reply_received(RequestVoteReply(1, True, True), B, group.now)
     assert (order.role, order.term, order.voted_for) == (RaftRole.CANDIDATE, 1, A)
@@ -590,9 +592,6 @@ def test_votes_that_were_not_asked_for_do_not_count() -> None:
     assert order.role is RaftRole.CANDIDATE
     order.request_vote_reply_received(RequestVoteReply(1, True, False), C, group.now)
     assert order.is_leader
-
-
-# Who votes
 
 
 def test_the_old_members_commit_an_added_member() -> None:
@@ -606,11 +605,11 @@ def test_the_old_members_commit_an_added_member() -> None:
     group[A].propose_membership(view_of(A, B))
     assert group[A].membership_change_pending
     group.pump()
-    # One of one was enough.
+    # One member of one is a quorum.
     assert group[A].commit_index > before
     assert group[A].members == {A, B}
     assert not group[A].membership_change_pending
-    # From here on both have to agree.
+    # From here on the quorum is both.
     commit = group[A].commit_index
     group[A].propose(entry(1, b"1"))
     group.pump()
@@ -637,7 +636,7 @@ def test_entries_after_a_change_need_a_quorum_of_the_new_membership() -> None:
     assert order.log.last_index == changed + 1
 
 
-def test_a_removal_needs_the_quorum_of_the_old_view() -> None:
+def test_a_removal_needs_a_quorum_of_the_old_membership() -> None:
     group = Group(A, B, C, D)
     group.elect(A)
     commit = group[A].commit_index
@@ -645,7 +644,7 @@ def test_a_removal_needs_the_quorum_of_the_old_view() -> None:
     group.close(B, C, D)
     group[A].propose_membership(view_of(A, B, C))
     group.pump()
-    # Two of four are too few, though they are two of three.
+    # Two of four are no quorum, though two of three would be.
     assert group[A].commit_index == commit
     assert group[A].membership == view_of(A, B, C, D)
     assert group[A].membership_change_pending
@@ -655,7 +654,7 @@ def test_a_removal_needs_the_quorum_of_the_old_view() -> None:
     assert not group[A].membership_change_pending
 
 
-def test_a_view_that_was_cut_does_not_count() -> None:
+def test_a_truncated_membership_change_is_reverted() -> None:
     group = Group(A, B, C, D)
     group.elect(A)
     group.pass_time(1.0)
@@ -717,7 +716,7 @@ def test_a_removed_leader_steps_down() -> None:
     assert {group[B].membership, group[C].membership} == {view_of(B, C)}
 
 
-def test_founding() -> None:
+def test_bootstrap_makes_a_single_member_the_leader() -> None:
     group = Group(A, votes=())
     order = group[A]
     order.bootstrap(HERE, group.now, 3)
@@ -742,7 +741,7 @@ def test_bootstrap_keeps_uncommitted_entries() -> None:
     assert group[A].members == {A}
 
 
-def test_leaving() -> None:
+def test_a_leader_that_leaves_steps_down_at_once() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group[B].step_down(group.now)
@@ -752,7 +751,7 @@ def test_leaving() -> None:
     assert group[A].leader is None
 
 
-def test_going_on_after_a_start() -> None:
+def test_a_restarted_member_replays_committed_entries() -> None:
     group = Group(A)
     order = group[A]
     order.log.append([entry(1, b"1"), LogEntry(1, EntryKind.MEMBERSHIP, view_of(A, B)), entry(1, b"2")])
@@ -762,9 +761,6 @@ def test_going_on_after_a_start() -> None:
     assert [index for index, _ in order.committed] == [2, 3]
     order.restore(99)
     assert order.commit_index == 4
-
-
-# Sending
 
 
 def test_a_follower_before_the_compacted_log_gets_a_snapshot() -> None:
@@ -793,7 +789,7 @@ def test_a_follower_before_the_compacted_log_gets_a_snapshot() -> None:
     assert events(group, C)[-1] == b"more"
 
 
-def test_state_that_was_broken_off_begins_again() -> None:
+def test_an_interrupted_snapshot_transfer_is_restarted() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group.close(A, C)
@@ -803,7 +799,7 @@ def test_state_that_was_broken_off_begins_again() -> None:
     group.pump()
     group[A].log.compact(0, group[A].commit_index)
     group.open(A, C)
-    # As long as nobody says how far it is, there is nothing to be known.
+    # Without a reply the progress is unknown.
     while not any(isinstance(message, InstallSnapshot) for message in group.lines[A, C]):
         group.collect()
         for line in ((A, C), (C, A)):
@@ -848,7 +844,7 @@ def test_nothing_is_sent_on_a_blocked_connection() -> None:
     assert group[C].commit_index == group[A].commit_index
 
 
-def test_many_entries_are_on_their_way_at_once_but_not_all() -> None:
+def test_entries_in_flight_are_limited() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group.pass_time(0.5)
@@ -891,14 +887,16 @@ STEPS = st.lists(
 
 
 @given(st.integers(3, 5), STEPS, st.integers(0, 10_000))
-def test_whatever_happens_all_agree(many: int, steps: list[tuple[int, int, int, int]], seed: int) -> None:
+def test_members_agree_on_committed_entries_under_arbitrary_faults(
+    many: int, steps: list[tuple[int, int, int, int]], seed: int
+) -> None:
     members = (A, B, C, D, E)[:many]
     group = Group(*members, seed=seed)
     numbers = 0
     for what, first, second, amount in steps:
         one, other = members[first % many], members[second % many]
         if what <= 3:
-            # A while passes for one; what was on its way arrives as far as it gets.
+            # Time passes for one member, and some messages in flight arrive.
             group.now += amount / 100
             if group[one].next_deadline() <= group.now:
                 group[one].tick(group.now)

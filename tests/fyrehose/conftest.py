@@ -28,13 +28,13 @@ def of_kind(*kinds: str) -> list[Any]:
 
 @pytest.fixture(params=of_kind("golden", "reading"))
 def golden(request: pytest.FixtureRequest) -> Vector:
-    """Packet as in the documents, or in our reading of a point that they leave open."""
+    """Packet of the documents, or of our reading of an open point."""
     return expand(request.param)
 
 
 @pytest.fixture(params=of_kind("malformed", "contradiction"))
 def malformed(request: pytest.FixtureRequest) -> Vector:
-    """Malformed datagram."""
+    """Return a malformed datagram."""
     return expand(request.param)
 
 

@@ -13,7 +13,7 @@ stretches = st.lists(st.tuples(columns, st.sampled_from([0, 3])), max_size=4)
 
 
 def made(parts: list[tuple[list[tuple[int, int, bytes]], int]]) -> tuple[Messages, list[Message]]:
-    """The sequence, and the list that it should equal."""
+    """Return a sequence of messages and the equal list."""
     messages = Messages(
         [
             MessageColumns([n for n, _, _ in rows], [at for _, at, _ in rows], [data for _, _, data in rows], envelope)
@@ -24,7 +24,7 @@ def made(parts: list[tuple[list[tuple[int, int, bytes]], int]]) -> tuple[Message
 
 
 @given(stretches, st.slices(12))
-def test_messages_are_a_sequence(parts: list[tuple[list[tuple[int, int, bytes]], int]], some: slice) -> None:
+def test_messages_behave_like_a_sequence(parts: list[tuple[list[tuple[int, int, bytes]], int]], some: slice) -> None:
     messages, expected = made(parts)
     assert list(messages) == expected
     assert list(messages) == expected, "it can be gone through again"
@@ -40,7 +40,7 @@ def test_messages_are_a_sequence(parts: list[tuple[list[tuple[int, int, bytes]],
             messages[row]
 
 
-def test_a_message_is_made_when_it_is_looked_at() -> None:
+def test_messages_are_created_lazily_on_access() -> None:
     payloads = [b"one", b"two"]
     messages = Messages([MessageColumns(range(1, 3), [5, 6], payloads, 0)])
     looking = iter(messages)

@@ -23,7 +23,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="session")
 def new_path(tmp_path_factory: pytest.TempPathFactory) -> NewPath:
-    """Return an empty directory each time it is called, for tests that hypothesis calls often."""
+    """Return a factory of empty directories, for tests that hypothesis calls repeatedly."""
     base, numbers = tmp_path_factory.mktemp("journals"), count()
 
     def make() -> Path:
@@ -36,7 +36,7 @@ def new_path(tmp_path_factory: pytest.TempPathFactory) -> NewPath:
 
 @pytest.fixture(params=["disk", "memory"])
 def make_journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeJournal]:
-    """Make a journal of STREAM, on disk or in memory; it is closed when the test ends."""
+    """Return a factory of journals of STREAM, on disk or in memory, closed at the end of the test."""
     made: list[Any] = []
 
     def make(*, retention: Retention | None = None, segment_bytes: int = 64 * 2**20, **options: Any) -> Any:
@@ -54,7 +54,7 @@ def make_journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mak
 
 @pytest.fixture
 def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
-    """Run ``fyrehose journal``; return its status, and what it wrote on standard output and standard error."""
+    """Return a function that runs ``fyrehose journal`` and returns status, output and errors."""
 
     def run(*arguments: Any) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:

@@ -16,7 +16,7 @@ positions_of_a_block = st.sets(st.integers(0, 40), min_size=1).map(sorted)
 
 
 def block(positions: Sequence[int], payloads: Sequence[bytes] | None = None, *, time: int = 0, wrap: int = 0) -> Block:
-    """Record ``n`` says so, and came at ``time`` + n."""
+    """Return records with their numbers as payloads, received at ``time`` + n."""
     if payloads is None:
         payloads = [b"%d" % position for position in positions]
     offsets = np.cumsum([0, *map(len, payloads)], dtype=np.uint32)

@@ -25,7 +25,7 @@ NewPath = Callable[[], Path]
 
 
 def written(path: Path, rng: Random) -> Journal:
-    """A journal in wild disorder."""
+    """Return a journal with unordered, replaced and lost records."""
     journal = Journal(LocalDirectory(path), STREAM, tag=5, clock=lambda: 9.0)
     journal.begin(0, 0)
     journal.begin(1, 3)

@@ -1,4 +1,4 @@
-"""Power is cut at every byte that a journal writes, and whatever had been promised is looked for afterwards."""
+"""Power failures at every byte that a journal writes, followed by checks of its durability."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def numbers_in(ranges: Any) -> set[int]:
 
 
 class Promises:
-    """What a journal was given, and what it promised."""
+    """Records given to a journal, and those it reported durable."""
 
     def __init__(self) -> None:
         self.given: dict[int, set[bytes]] = {}
@@ -45,7 +45,7 @@ class Promises:
         self.watermark = 0
 
     def check(self, journal: Journal) -> None:
-        """Look whether all that was promised is there, and nothing that was never given."""
+        """Check that all durable records are there, and no record that was never given."""
         bounds = journal.bounds(0)
         if bounds is None:
             assert not self.durable, f"{len(self.durable)} records were durable, and the journal is empty"
@@ -55,14 +55,14 @@ class Promises:
             assert payload in self.given[number], f"{number} holds what nobody appended"
         assert bounds.next >= self.watermark, f"the watermark fell from {self.watermark} to {bounds.next}"
         for number, payload in self.durable.items():
-            # Above the watermark, what was being written when power went may have taken its place.
+            # Above the watermark a record written during the power failure may have replaced it.
             allowed = {payload} if number < self.watermark else self.given[number]
             assert number < bounds.first or found.get(number) in allowed, f"{number} was durable"
         lost = numbers_in(journal.losses(0, bounds.first, bounds.last))
         assert {number for number in self.lost if number >= bounds.first} <= lost
 
     def note(self, journal: Journal) -> None:
-        """The journal has just made durable whatever it holds."""
+        """Note that the journal has synced everything it holds."""
         bounds = journal.bounds(0)
         if bounds is not None:
             self.watermark = bounds.next
@@ -72,7 +72,7 @@ class Promises:
 
 
 class Life:
-    """A process that writes to a journal until it ends, or power does.
+    """A process that writes to a journal until it ends or loses power.
 
     :param every: it makes every so manyth group durable.
     """
@@ -90,7 +90,7 @@ class Life:
         self.config = JournalConfig(segment_bytes=1_500, segment_frames=12, frame_records=8, retention=retention)
 
     def live(self, groups: int) -> None:
-        """Open the journal, look what became of it, and write groups."""
+        """Open the journal, check it, and write groups."""
         journal = Journal(self.disk, STREAM, config=self.config, tag=7, clock=lambda: self.now)
         assert not [damage for damage in journal.recovery.damages if self.every == 1]
         self.promises.check(journal)
@@ -115,7 +115,7 @@ class Life:
             else:
                 records.append(self.record(number))
                 if self.rng.random() < 0.1:
-                    self.late.append(number)  # It comes again, with another payload.
+                    self.late.append(number)  # It is appended again with another payload.
         while self.late and self.rng.random() < 0.4:
             records.append(self.record(self.late.pop(self.rng.randrange(len(self.late)))))
         journal.append(records)
@@ -132,7 +132,7 @@ class Life:
         return Record(STREAM, 0, number, int(self.now * 1e6), payload)
 
     def look(self) -> None:
-        """A reader in another process looks: what one saw, all see for ever."""
+        """Read in another process: every record seen once must be seen by all later readers."""
         reader = JournalReader(self.disk)
         bounds = reader.bounds(0)
         if bounds is not None:
@@ -146,7 +146,7 @@ class Life:
 
 
 def crashed(life: Life, groups: int, cost: int | None) -> bool:
-    """Let it live until ``cost`` more is spent; say whether power was cut."""
+    """Run until ``cost`` more is spent; tell whether power was cut."""
     life.disk.power_cut_after = cost
     try:
         life.live(groups)
@@ -162,7 +162,7 @@ def test_committed_records_survive_truncation_at_any_byte(power: bool) -> None:
     new, whole = Life(1), Life(1)
     new.live(0)
     assert not crashed(whole, 30, None)
-    # Most of what is written first is the reserve.
+    # Most of the first writes are the disk reserve.
     reserve, used = new.disk.spent, whole.disk.spent
     for cost in (*range(0, reserve, reserve // 10), *range(reserve, used, (used - reserve) // 150)):
         life = Life(1)
@@ -179,7 +179,7 @@ def crash_again_and_again(seed: int, options: dict[str, Any]) -> None:
     life = Life(seed, **options)
     chance = Random(f"{seed}/crashes")
     try:
-        life.live(0)  # Else power would be cut while the reserve is written, again and again.
+        life.live(0)  # Otherwise power would always fail while the reserve is written.
         for _ in range(12):
             crashed(life, 25, chance.randint(1, 9_000))
             life.disk.power_lost() if chance.random() < 0.6 else life.disk.process_killed()
@@ -192,7 +192,7 @@ def crash_again_and_again(seed: int, options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("options", WAYS, ids=str)
 @seeds([0], more=range(7))
-def test_a_journal_survives_one_crash_after_another(options: dict[str, Any], seeds: Sequence[int]) -> None:
+def test_a_journal_survives_repeated_crashes(options: dict[str, Any], seeds: Sequence[int]) -> None:
     for seed in seeds:
         crash_again_and_again(seed, options)
 

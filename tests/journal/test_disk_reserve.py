@@ -25,7 +25,7 @@ def append(journal: Journal, number: int) -> None:
 
 @pytest.fixture
 def full() -> Disk:
-    """A disk on which a journal of ten segments has left no byte."""
+    """Return a disk filled completely by a journal of ten segments."""
     disk = Disk(Random(1))
     journal = start(disk)
     for number in range(40):

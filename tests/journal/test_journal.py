@@ -1,4 +1,4 @@
-"""What a journal on disk and one in memory have in common."""
+"""Behaviour common to journals on disk and in memory."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def record(sequence: int, payload: bytes = b"", *, epoch: int = 0, at: int = 7) 
 
 
 def records(sequences: Iterable[int], **fields: Any) -> list[Record]:
-    """Each says its number, so that a mix-up shows."""
+    """Return records whose payloads are their numbers, to detect mix-ups."""
     return [record(sequence, b"%d" % sequence, **fields) for sequence in sequences]
 
 
 def kept(journal: Any, epoch: int = 0, first: int | None = None, last: int = LAST) -> dict[int, bytes]:
-    """Payloads by position, after a look at whether blocks are what they should be."""
+    """Return payloads by position, after checking the consistency of the blocks."""
     if first is None:
         bounds = journal.bounds(epoch)
         first = 0 if bounds is None else bounds.first
@@ -50,30 +50,30 @@ def kept(journal: Any, epoch: int = 0, first: int | None = None, last: int = LAS
 
 
 def counts(journal: Any) -> dict[str, int]:
-    """The counters that are not 0."""
+    """Return the counters that are not 0."""
     counters = journal.counters
     return {name: getattr(counters, name) for name in counters.__slots__ if getattr(counters, name)}
 
 
-def test_it_is_a_journal(make_journal: MakeJournal) -> None:
+def test_a_journal_provides_ijournal(make_journal: MakeJournal) -> None:
     assert verifyObject(IJournal, make_journal())
 
 
 class TestNew:
-    def test_it_knows_of_no_epoch(self, make_journal: MakeJournal) -> None:
+    def test_a_new_journal_has_no_epochs(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         assert journal.epochs() == []
         assert journal.bounds(0) is None
         assert journal.stream == STREAM
 
-    def test_whatever_is_read_is_nothing(self, make_journal: MakeJournal) -> None:
+    def test_reading_a_new_journal_returns_nothing(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         assert list(journal.read(0, 0, LAST)) == []
         assert journal.get(0, 1) is None
         assert journal.losses(0, 0, LAST) == []
         assert list(journal.held(0, 0, LAST)) == []
 
-    def test_committing_and_trimming_nothing_is_harmless(self, make_journal: MakeJournal) -> None:
+    def test_commit_and_trim_of_a_new_journal_do_nothing(self, make_journal: MakeJournal) -> None:
         journal = make_journal(retention=Retention(1.0, 1))
         journal.commit()
         assert journal.append([]) == 0
@@ -82,7 +82,7 @@ class TestNew:
 
 
 class TestAppend:
-    def test_records_are_read_as_they_were_given(self, make_journal: MakeJournal) -> None:
+    def test_appended_records_are_read_unchanged(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         given = [record(5, b"five", at=50), record(6, b"", at=2**63 - 1), record(7, bytes(100_000), at=0)]
         assert journal.append(given) == 3
@@ -90,7 +90,7 @@ class TestAppend:
         assert [one for block in journal.read(0, 5, 7) for one in block.records()] == given
         assert [journal.get(0, number) for number in (5, 6, 7)] == given
 
-    def test_nothing_can_be_read_before_it_is_committed(self, make_journal: MakeJournal) -> None:
+    def test_records_are_not_readable_before_the_commit(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         journal.append(records([1, 2]))
         assert kept(journal) == {}
@@ -98,7 +98,7 @@ class TestAppend:
         journal.commit()
         assert kept(journal) == {1: b"1", 2: b"2"}
 
-    def test_several_appends_make_one_group(self, make_journal: MakeJournal) -> None:
+    def test_several_appends_are_committed_as_one_group(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         journal.append(records([3]))
         journal.append(records([5, 4]))
@@ -107,7 +107,7 @@ class TestAppend:
         assert list(kept(journal)) == [3, 4, 5, 6]
         assert journal.bounds(0) == Bounds(3, 7, 6)
 
-    def test_what_comes_in_any_order_is_read_in_its_own(self, make_journal: MakeJournal) -> None:
+    def test_records_appended_in_any_order_are_read_in_sequence(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         journal.begin(0, 1)
         for group in ([9, 4], [2, 7, 3], [8], [1, 6, 5]):
@@ -122,7 +122,7 @@ class TestAppend:
         journal.commit()
         assert journal.bounds(0) == Bounds(5, 6, 9)
 
-    def test_once_begun_it_has(self, make_journal: MakeJournal) -> None:
+    def test_an_epoch_begun_explicitly_keeps_its_beginning(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         journal.begin(0, 5)
         journal.begin(0, 3)
@@ -132,7 +132,7 @@ class TestAppend:
         assert journal.bounds(0) == Bounds(5, 5, 6)
         assert counts(journal) == {"taken": 1, "late": 1}
 
-    def test_what_was_only_begun_has_bounds(self, make_journal: MakeJournal) -> None:
+    def test_an_epoch_without_records_has_bounds(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         journal.begin(3, 10)
         journal.commit()
@@ -140,7 +140,7 @@ class TestAppend:
         assert journal.bounds(3) == Bounds(10, 10, 9)
         assert kept(journal, 3) == {}
 
-    def test_epochs_do_not_mix(self, make_journal: MakeJournal) -> None:
+    def test_epochs_are_kept_apart(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         assert journal.append([record(5, b"b", epoch=2), record(9, b"a", epoch=1), record(6, b"c", epoch=2)]) == 3
         journal.append([record(5, b"d", epoch=9)])
@@ -150,7 +150,7 @@ class TestAppend:
         assert journal.bounds(2) == Bounds(5, 7, 6)
         assert journal.get(1, 5) is None
 
-    def test_a_large_jump_is_no_trouble(self, make_journal: MakeJournal) -> None:
+    def test_records_with_large_gaps_are_kept(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         numbers = [0, 5_000, 2**40, 2**40 + 2, 2**62, 2**63 - 1]
         journal.append(records(numbers))
@@ -158,7 +158,7 @@ class TestAppend:
         assert list(kept(journal, last=2**63 - 1)) == numbers
         assert journal.bounds(0) == Bounds(0, 1, 2**63 - 1)
 
-    def test_it_says_which_parts_of_a_range_are_held(self, make_journal: MakeJournal) -> None:
+    def test_held_returns_the_held_parts_of_a_range(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         journal.append(records([1, 2, 5, 6, 7, 10]))
         journal.commit()
@@ -180,7 +180,7 @@ class TestRefusal:
             pytest.param(record(3, bytes(MAX_PAYLOAD + 1)), id="payload-large"),
         ],
     )
-    def test_of_a_batch_with_one_that_cannot_be_kept_none_is(self, make_journal: MakeJournal, wrong: Record) -> None:
+    def test_a_batch_with_an_invalid_record_is_rejected_whole(self, make_journal: MakeJournal, wrong: Record) -> None:
         journal = make_journal()
         journal.append(records([1]))
         with pytest.raises(RejectedRecord):
@@ -190,14 +190,16 @@ class TestRefusal:
         assert journal.epochs() == [0]
         assert counts(journal) == {"taken": 1}
 
-    def test_where_numbers_wrap_there_are_none_from_there_on(self, make_journal: MakeJournal) -> None:
+    def test_a_number_at_or_above_the_wrap_is_rejected(self, make_journal: MakeJournal) -> None:
         journal = make_journal(wrap=16)
         with pytest.raises(RejectedRecord, match="0 to 15"):
             journal.append([record(16)])
         assert journal.append([record(15)]) == 1
 
     @pytest.mark.parametrize(("epoch", "number"), [(-1, 1), (2**63, 1), (0, -1), (0, 2**63)])
-    def test_an_epoch_cannot_begin_out_of_range(self, make_journal: MakeJournal, epoch: int, number: int) -> None:
+    def test_beginning_an_epoch_out_of_range_is_rejected(
+        self, make_journal: MakeJournal, epoch: int, number: int
+    ) -> None:
         journal = make_journal()
         with pytest.raises(RejectedRecord):
             journal.begin(epoch, number)
@@ -206,19 +208,19 @@ class TestRefusal:
         journal.commit()
         assert journal.epochs() == []
 
-    def test_an_empty_range_cannot_be_lost(self, make_journal: MakeJournal) -> None:
+    def test_declaring_an_empty_range_lost_is_rejected(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         with pytest.raises(RejectedRecord, match="from 5 to 4 is empty"):
             journal.lose(0, 5, 4)
         assert journal.epochs() == []
 
-    def test_that_is_the_callers_fault(self) -> None:
+    def test_a_rejected_record_is_a_value_error(self) -> None:
         assert issubclass(RejectedRecord, LocalError)
         assert issubclass(RejectedRecord, ValueError)
 
 
 class TestSameNumber:
-    def test_what_is_below_the_watermark_never_changes(self, make_journal: MakeJournal) -> None:
+    def test_a_record_below_the_watermark_is_never_replaced(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         journal.append([record(1, b"first", at=1)])
         journal.commit()
@@ -227,7 +229,7 @@ class TestSameNumber:
         assert journal.get(0, 1) == record(1, b"first", at=1)
         assert counts(journal) == {"taken": 1, "conflicts": 1}
 
-    def test_above_the_watermark_the_newer_one_counts(self, make_journal: MakeJournal) -> None:
+    def test_a_record_above_the_watermark_is_replaced(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         journal.begin(0, 1)
         journal.append([record(2, b"first", at=1), record(3, b"three")])
@@ -238,7 +240,7 @@ class TestSameNumber:
         assert kept(journal) == {2: b"second", 3: b"three"}
         assert counts(journal) == {"taken": 3, "replaced": 1}
 
-    def test_so_it_does_while_it_waits(self, make_journal: MakeJournal) -> None:
+    def test_an_uncommitted_record_is_replaced(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         journal.append([record(1, b"first"), record(1, b"second")])
         journal.append([record(1, b"third")])
@@ -246,7 +248,7 @@ class TestSameNumber:
         assert kept(journal) == {1: b"third"}
         assert counts(journal) == {"taken": 3, "replaced": 2}
 
-    def test_what_is_written_and_not_durable_is_above_the_watermark(self, make_journal: MakeJournal) -> None:
+    def test_a_committed_but_unsynced_record_is_replaced(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         journal.append([record(1, b"first")])
         journal.commit(sync=False)
@@ -257,7 +259,9 @@ class TestSameNumber:
 
     @pytest.mark.parametrize("sync", [True, False])
     @pytest.mark.parametrize("start", [1, 2])
-    def test_the_same_payload_is_a_duplicate(self, make_journal: MakeJournal, start: int, sync: bool) -> None:
+    def test_a_record_with_the_same_payload_is_a_duplicate(
+        self, make_journal: MakeJournal, start: int, sync: bool
+    ) -> None:
         journal = make_journal()
         journal.begin(0, start)
         journal.append([record(2, b"same", at=1)])
@@ -267,33 +271,33 @@ class TestSameNumber:
         assert journal.get(0, 2) == record(2, b"same", at=1)
         assert counts(journal) == {"taken": 1, "duplicates": 1}
 
-    def test_so_is_one_that_waits(self, make_journal: MakeJournal) -> None:
+    def test_an_uncommitted_record_with_the_same_payload_is_a_duplicate(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         assert journal.append([record(2, b"", at=1), record(2, b"", at=2)]) == 1
         journal.commit()
         assert journal.get(0, 2) == record(2, b"", at=1)
         assert counts(journal) == {"taken": 1, "duplicates": 1}
 
-    def test_an_empty_payload_is_a_payload(self, make_journal: MakeJournal) -> None:
+    def test_a_record_with_an_empty_payload_conflicts_with_another_payload(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         journal.append([record(1, b"")])
         journal.commit()
         assert journal.append([record(1, b"more")]) == 0
         assert counts(journal) == {"taken": 1, "conflicts": 1}
 
-    def test_what_is_lost_stays_lost(self, make_journal: MakeJournal) -> None:
+    def test_a_record_declared_lost_is_late(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         journal.append(records([1]))
         journal.lose(0, 2, 3)
-        assert journal.append(records([2, 4])) == 1  # The loss waits.
+        assert journal.append(records([2, 4])) == 1  # The loss is pending.
         journal.commit()
-        assert journal.append(records([3, 5])) == 1  # It is written.
+        assert journal.append(records([3, 5])) == 1  # The loss is written.
         journal.commit()
         assert list(kept(journal)) == [1, 4, 5]
         assert journal.losses(0, 1, 5) == [(2, 3)]
         assert counts(journal) == {"taken": 3, "late": 2}
 
-    def test_what_lies_before_the_beginning_is_late(self, make_journal: MakeJournal) -> None:
+    def test_a_record_before_the_beginning_of_its_epoch_is_late(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         journal.append(records([5, 6]))
         journal.commit()
@@ -304,7 +308,7 @@ class TestSameNumber:
 
 
 class TestLosses:
-    def test_a_loss_lets_the_watermark_pass(self, make_journal: MakeJournal) -> None:
+    def test_a_declared_loss_advances_the_watermark(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         journal.append(records([1, 2, 6]))
         journal.commit()
@@ -319,7 +323,7 @@ class TestLosses:
         assert journal.losses(0, 6, 9) == []
         assert journal.losses(1, 0, 9) == []
 
-    def test_only_what_is_neither_held_nor_waits_is_lost(self, make_journal: MakeJournal) -> None:
+    def test_only_numbers_neither_held_nor_pending_are_declared_lost(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         journal.append(records([1, 2, 5]))
         journal.commit()
@@ -345,7 +349,7 @@ class TestLosses:
         journal.commit()
         assert journal.bounds(0) == Bounds(1, 2, 9)
 
-    def test_records_go_on_after_a_loss(self, make_journal: MakeJournal) -> None:
+    def test_records_are_appended_after_a_loss(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         journal.append(records([1]))
         journal.lose(0, 2, 4)
@@ -359,7 +363,7 @@ class TestLosses:
 
 
 class TestWatermark:
-    def test_it_stands_before_the_first_gap(self, make_journal: MakeJournal) -> None:
+    def test_the_watermark_is_before_the_first_gap(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         journal.append(records([1, 2, 4, 5]))
         journal.commit()
@@ -368,7 +372,7 @@ class TestWatermark:
         journal.commit()
         assert journal.bounds(0) == Bounds(1, 6, 5)
 
-    def test_what_is_not_synced_does_not_move_it(self, make_journal: MakeJournal) -> None:
+    def test_unsynced_records_do_not_advance_the_watermark(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         journal.append(records([1, 2]))
         journal.commit(sync=False)
@@ -405,18 +409,20 @@ class TestReading:
             (13, 12, []),
         ],
     )
-    def test_a_range_is_what_is_held_of_it(self, journal: Any, first: int, last: int, expected: list[int]) -> None:
+    def test_reading_a_range_returns_its_held_records(
+        self, journal: Any, first: int, last: int, expected: list[int]
+    ) -> None:
         assert kept(journal, first=first, last=last) == {number: b"%d" % number for number in expected}
 
-    def test_before_the_beginning_there_is_nothing_to_be_read(self, journal: Any) -> None:
+    def test_reading_before_the_beginning_is_an_error(self, journal: Any) -> None:
         with pytest.raises(NotInJournal, match="9 of epoch 0 is not held: fyrehose://test begins at 10"):
             journal.read(0, 9, 12)
 
     @pytest.mark.parametrize("position", [-1, 9, 15, 21, 2**70])
-    def test_what_is_not_held_is_none(self, journal: Any, position: int) -> None:
+    def test_getting_a_record_that_is_not_held_returns_none(self, journal: Any, position: int) -> None:
         assert journal.get(0, position) is None
 
-    def test_what_is_written_while_somebody_reads_does_not_disturb_him(self, journal: Any) -> None:
+    def test_appending_does_not_affect_a_running_read(self, journal: Any) -> None:
         blocks = journal.read(0, 10, 14)
         found = next(blocks).positions.tolist()
         journal.append(records([15, 16, 18, 21]))
@@ -428,7 +434,7 @@ class TestReading:
 class TestWrap:
     WRAP = 2**63
 
-    def test_positions_go_on_where_numbers_begin_anew(self, make_journal: MakeJournal) -> None:
+    def test_positions_continue_where_numbers_wrap(self, make_journal: MakeJournal) -> None:
         journal = make_journal(wrap=self.WRAP)
         numbers = [self.WRAP - 2, self.WRAP - 1, 0, 1]
         journal.append(records(numbers[:3]))
@@ -444,7 +450,7 @@ class TestWrap:
         assert journal.get(0, self.WRAP + 1) == record(1, b"1")
         assert journal.get(0, 1) is None
 
-    def test_a_number_is_the_position_closest_to_the_end(self, make_journal: MakeJournal) -> None:
+    def test_a_wrapped_number_means_the_position_closest_to_the_end(self, make_journal: MakeJournal) -> None:
         journal = make_journal(wrap=16)
         for number in range(50):
             journal.append([record(number % 16, b"%d" % number)])
@@ -453,7 +459,7 @@ class TestWrap:
         assert journal.append([record(49 % 16, b"49"), record(48 % 16, b"other")]) == 0
         assert counts(journal) == {"taken": 50, "duplicates": 1, "conflicts": 1}
 
-    def test_out_of_order_across_the_wrap(self, make_journal: MakeJournal) -> None:
+    def test_records_are_ordered_across_the_wrap(self, make_journal: MakeJournal) -> None:
         journal = make_journal(wrap=16)
         journal.append([record(13, b"13")])
         journal.commit()
@@ -464,14 +470,14 @@ class TestWrap:
         assert kept(journal) == {number: b"%d" % number for number in range(13, 18)}
         assert journal.bounds(0) == Bounds(13, 18, 17)
 
-    def test_the_first_batch_may_wrap_and_be_out_of_order(self, make_journal: MakeJournal) -> None:
+    def test_the_first_batch_may_wrap_and_be_unordered(self, make_journal: MakeJournal) -> None:
         journal = make_journal(wrap=16)
         assert journal.append([record(1, b"17"), record(15, b"15")]) == 2
         journal.commit()
         assert kept(journal) == {15: b"15", 17: b"17"}
         assert journal.bounds(0) == Bounds(15, 16, 17)
 
-    def test_a_loss_may_wrap(self, make_journal: MakeJournal) -> None:
+    def test_a_declared_loss_may_wrap(self, make_journal: MakeJournal) -> None:
         journal = make_journal(wrap=16)
         journal.append([record(13)])
         journal.lose(0, 14, 1)
@@ -481,7 +487,7 @@ class TestWrap:
         assert journal.losses(0, 0, 100) == [(14, 19)]
         assert journal.bounds(0) == Bounds(13, 20, 19)
 
-    def test_an_epoch_may_begin_with_a_loss_that_wraps(self, make_journal: MakeJournal) -> None:
+    def test_an_epoch_may_begin_with_a_wrapping_loss(self, make_journal: MakeJournal) -> None:
         journal = make_journal(wrap=16)
         journal.lose(0, 15, 1)
         journal.commit()
@@ -489,7 +495,7 @@ class TestWrap:
 
 
 class TestTrim:
-    def test_without_limits_all_is_kept(self, make_journal: MakeJournal) -> None:
+    def test_trim_without_limits_keeps_everything(self, make_journal: MakeJournal) -> None:
         journal = make_journal(segment_bytes=1, clock=lambda: 1e9)
         for number in range(5):
             journal.append(records([number]))
@@ -497,7 +503,7 @@ class TestTrim:
         assert journal.trim() == 0
         assert len(kept(journal)) == 5
 
-    def test_what_is_old_goes(self, make_journal: MakeJournal) -> None:
+    def test_trim_drops_records_older_than_the_retention(self, make_journal: MakeJournal) -> None:
         now = [100.0]
         journal = make_journal(segment_bytes=1, retention=Retention(10.0), clock=lambda: now[0])
         for number in range(6):
@@ -514,7 +520,7 @@ class TestTrim:
         journal.trim()
         assert journal.bounds(0) == Bounds(3, 6, 5)
 
-    def test_what_is_too_much_goes(self, make_journal: MakeJournal) -> None:
+    def test_trim_drops_records_beyond_the_size_limit(self, make_journal: MakeJournal) -> None:
         journal = make_journal(segment_bytes=1, retention=Retention(size=13_000), clock=lambda: 100.0)
         for number in range(10):
             journal.append([record(number, bytes(3_000))])
@@ -525,7 +531,7 @@ class TestTrim:
         assert list(kept(journal)) == list(range(bounds.first, 10))
         assert (bounds.next, bounds.last) == (10, 9)
 
-    def test_what_was_dropped_is_late_when_it_comes_again(self, make_journal: MakeJournal) -> None:
+    def test_a_record_dropped_by_retention_is_late_when_appended_again(self, make_journal: MakeJournal) -> None:
         journal = make_journal(segment_bytes=1, retention=Retention(size=4_000), clock=lambda: 100.0)
         for number in range(3):
             journal.append([record(number, bytes(3_000))])
@@ -534,7 +540,7 @@ class TestTrim:
         assert journal.append([record(0, b"again")]) == 0
         assert counts(journal) == {"taken": 3, "late": 1}
 
-    def test_the_watermark_never_falls(self, make_journal: MakeJournal) -> None:
+    def test_trim_never_lowers_the_watermark(self, make_journal: MakeJournal) -> None:
         journal = make_journal(segment_bytes=1, retention=Retention(size=5_000), clock=lambda: 100.0)
         journal.begin(0, 0)
         for number in (0, 1, 4, 5):
@@ -545,7 +551,7 @@ class TestTrim:
         assert bounds.first == 5
         assert bounds.next == 6
 
-    def test_losses_go_with_the_records_before_them(self, make_journal: MakeJournal) -> None:
+    def test_trim_drops_losses_with_the_records_before_them(self, make_journal: MakeJournal) -> None:
         journal = make_journal(segment_bytes=1, retention=Retention(size=4_000), clock=lambda: 100.0)
         journal.append([record(1, bytes(3_000))])
         journal.lose(0, 2, 3)
@@ -557,7 +563,7 @@ class TestTrim:
         assert journal.bounds(0) == Bounds(5, 6, 5)
         assert journal.losses(0, 0, 9) == []
 
-    def test_an_epoch_that_is_over_goes(self, make_journal: MakeJournal) -> None:
+    def test_trim_drops_an_ended_epoch(self, make_journal: MakeJournal) -> None:
         journal = make_journal(segment_bytes=1, retention=Retention(size=4_000), clock=lambda: 100.0)
         for epoch in range(3):
             for number in range(2):
@@ -568,7 +574,7 @@ class TestTrim:
         assert journal.bounds(2) == Bounds(1, 2, 1)
         assert journal.bounds(0) is None
 
-    def test_a_reader_at_what_is_dropped_is_told(self, make_journal: MakeJournal) -> None:
+    def test_a_read_of_dropped_records_is_an_error(self, make_journal: MakeJournal) -> None:
         journal = make_journal(segment_bytes=1, retention=Retention(size=4_000), clock=lambda: 100.0)
         for number in (0, 2, 4, 6):
             journal.append([record(number, bytes(3_000))])
@@ -579,7 +585,7 @@ class TestTrim:
         with pytest.raises(NotInJournal):
             next(blocks)
 
-    def test_a_reader_beyond_what_is_dropped_goes_on(self, make_journal: MakeJournal) -> None:
+    def test_a_read_beyond_dropped_records_continues(self, make_journal: MakeJournal) -> None:
         journal = make_journal(segment_bytes=1, retention=Retention(size=7_000), clock=lambda: 100.0)
         for number in (0, 2, 4, 6):
             journal.append([record(number, bytes(3_000))])
@@ -591,13 +597,13 @@ class TestTrim:
 
 
 class TestClosing:
-    def test_what_waits_is_committed(self, make_journal: MakeJournal) -> None:
+    def test_close_commits_pending_records(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         journal.append(records([1]))
         journal.close()
         assert journal.bounds(0) == Bounds(1, 2, 1)
 
-    def test_closing_twice_is_harmless(self, make_journal: MakeJournal) -> None:
+    def test_closing_a_journal_twice_has_no_effect(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
         journal.close()
         journal.close()
@@ -613,7 +619,7 @@ class TestClosing:
         ],
         ids=["append", "begin", "lose", "commit", "trim"],
     )
-    def test_nothing_can_be_written_afterwards(self, make_journal: MakeJournal, use: Callable[[Any], Any]) -> None:
+    def test_a_closed_journal_refuses_use(self, make_journal: MakeJournal, use: Callable[[Any], Any]) -> None:
         journal = make_journal()
         journal.close()
         with pytest.raises(JournalError, match="closed"):
@@ -621,7 +627,7 @@ class TestClosing:
 
 
 class TestInMemory:
-    def test_long_runs_are_read_in_parts(self) -> None:
+    def test_a_memory_journal_reads_long_runs_in_blocks(self) -> None:
         journal = MemoryJournal(STREAM)
         journal.append(records(range(10_000)))
         journal.commit()
@@ -630,7 +636,7 @@ class TestInMemory:
         assert len(kept(journal, first=10, last=9_990)) == 9_981
 
     @given(st.permutations(range(16)))
-    def test_the_watermark_is_that_of_a_set(self, order: list[int]) -> None:
+    def test_the_watermark_equals_the_first_missing_number(self, order: list[int]) -> None:
         journal, here = MemoryJournal(STREAM), set[int]()
         journal.begin(0, 0)
         for number in order:

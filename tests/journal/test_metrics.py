@@ -1,4 +1,4 @@
-"""What Prometheus is told of journals."""
+"""Prometheus metrics of journals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 def values(*collectors: JournalCollector, stream: str = STREAM) -> dict[str, float]:
-    """Return what is told of a stream, by the last part of the name."""
+    """Return the samples of a stream by the last part of the name."""
     registry = CollectorRegistry()
     for collector in collectors:
         registry.register(collector)
@@ -86,7 +86,7 @@ def test_counter_never_decreases_when_a_record_is_dropped(journal: Journal) -> N
     assert (values(collector)["taken"], values(collector)["replaced"]) == (3, 1)
     journal.sync()
     journal.append([record(6)])
-    journal.counters.taken -= 1  # As happens when the watermark passes what was to be replaced.
+    journal.counters.taken -= 1  # Happens when the watermark passes a record that was to be replaced.
     told = values(collector)
     assert told["taken"] == journal.counters.taken == 3
     journal.counters.taken -= 1

@@ -1,4 +1,4 @@
-"""What a journal makes of what a crash, or a disk, left of it."""
+"""Opening of journals after crashes and disk damage."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def kept(journal: Any) -> list[int]:
 
 
 def fill(path: Path, numbers: range, **config: Any) -> list[int]:
-    """Commit each number on its own; return where the frames end."""
+    """Commit each number separately; return the ends of the frames."""
     journal = start(path, **config)
     journal.begin(0, 0)
     journal.commit()
@@ -83,8 +83,8 @@ def files(path: Path) -> dict[str, bytes]:
     return {one.name: one.read_bytes() for one in path.iterdir() if one.name != "lock"}
 
 
-class TestCut:
-    def test_wherever_the_end_is_cut_all_before_is_there(self, tmp_path: Path) -> None:
+class TestTornEnd:
+    def test_a_segment_truncated_anywhere_keeps_all_complete_frames(self, tmp_path: Path) -> None:
         ends = fill(tmp_path, range(4))
         restore_mark(tmp_path, ends[0])
         whole = (tmp_path / LOG).read_bytes()
@@ -106,8 +106,8 @@ class TestCut:
             restore_mark(tmp_path, ends[0])
 
     @pytest.mark.parametrize("mark", [None, 6])
-    def test_without_a_mark_what_cannot_be_read_stays(self, tmp_path: Path, mark: int | None) -> None:
-        """Nothing says that it was not durable."""
+    def test_without_a_durable_position_unreadable_bytes_are_kept(self, tmp_path: Path, mark: int | None) -> None:
+        """Without a durable position the damaged bytes may have been durable."""
         ends = fill(tmp_path, range(4))
         if mark is None:
             without_mark(tmp_path)
@@ -124,7 +124,7 @@ class TestCut:
         journal.close()
         assert (tmp_path / LOG).read_bytes() == hurt
 
-    def test_nor_does_it_go_if_no_frame_can_be_read(self, tmp_path: Path) -> None:
+    def test_without_a_readable_frame_a_segment_is_kept(self, tmp_path: Path) -> None:
         ends = fill(tmp_path, range(4))
         without_mark(tmp_path)
         (tmp_path / LOG).write_bytes((tmp_path / LOG).read_bytes()[:64].ljust(ends[-1], b"x"))
@@ -137,7 +137,7 @@ class TestCut:
         journal.close()
         assert (tmp_path / LOG).read_bytes() == hurt
 
-    def test_what_was_only_begun_is_made_anew(self, tmp_path: Path) -> None:
+    def test_a_first_segment_without_a_complete_header_is_recreated(self, tmp_path: Path) -> None:
         start(tmp_path).close()
         whole = (tmp_path / LOG).read_bytes()
         for length in range(len(whole)):
@@ -152,7 +152,7 @@ class TestCut:
             journal.close()
 
     @pytest.mark.parametrize("left", [b"", b"\xf7FYR", bytes(200)])
-    def test_so_is_a_later_one(self, tmp_path: Path, left: bytes) -> None:
+    def test_a_later_segment_without_a_complete_header_is_removed(self, tmp_path: Path, left: bytes) -> None:
         fill(tmp_path, range(4))
         (tmp_path / "0000000002.log").write_bytes(left)
         journal = start(tmp_path)
@@ -162,7 +162,7 @@ class TestCut:
         journal.close()
         assert sorted(files(tmp_path)) == [LOG, "0000000003.log", POSITION_NAME, RESERVE_NAME]
 
-    def test_what_was_durable_and_is_gone_is_damage(self, tmp_path: Path) -> None:
+    def test_missing_durable_bytes_are_damage(self, tmp_path: Path) -> None:
         ends = fill(tmp_path, range(4))
         with (tmp_path / LOG).open("r+b") as file:
             file.truncate(ends[3] + 5)
@@ -182,7 +182,7 @@ class TestCut:
         ]
         again.close()
 
-    def test_even_if_only_a_header_is_left_of_it(self, tmp_path: Path) -> None:
+    def test_missing_durable_bytes_after_a_header_are_damage(self, tmp_path: Path) -> None:
         fill(tmp_path, range(4), segment_bytes=400)
         last = more(tmp_path)[-1]
         with (tmp_path / last).open("r+b") as file:
@@ -192,8 +192,8 @@ class TestCut:
         journal.close()
         assert (tmp_path / last).stat().st_size == 30
 
-    def test_several_frames_of_which_the_bodies_are_missing_are_a_torn_end(self, tmp_path: Path) -> None:
-        """The headers reached the disk, and the pages with the bodies did not."""
+    def test_several_frames_without_bodies_are_a_torn_end(self, tmp_path: Path) -> None:
+        """The headers reached the disk, but the pages with the bodies did not."""
         ends = fill(tmp_path, range(4))
         restore_mark(tmp_path, ends[2])
         data = bytearray((tmp_path / LOG).read_bytes())
@@ -207,12 +207,12 @@ class TestCut:
 
 
 def more(path: Path) -> list[str]:
-    """Names of the segments after the first."""
+    """Return the names of the segments after the first."""
     return sorted(name for name in files(path) if name.endswith((".log", ".seg")) and name != LOG)
 
 
 class TestDamage:
-    def test_a_flipped_bit_anywhere_costs_only_the_frame_that_it_is_in(self, tmp_path: Path) -> None:
+    def test_a_flipped_bit_damages_only_its_frame_of_a_journal(self, tmp_path: Path) -> None:
         ends = fill(tmp_path, range(4))
         whole = (tmp_path / LOG).read_bytes()
         for index in range(ends[0], len(whole)):
@@ -229,7 +229,7 @@ class TestDamage:
                 (tmp_path / name).unlink()
             restore_mark(tmp_path, len(whole), watermarks=((0, 4),))
 
-    def test_that_of_the_header_is_reported_and_the_frames_are_there(self, tmp_path: Path) -> None:
+    def test_a_damaged_header_is_reported_and_its_frames_are_kept(self, tmp_path: Path) -> None:
         fill(tmp_path, range(9), segment_bytes=400)
         whole = (tmp_path / LOG).read_bytes()
         for index in range(64):
@@ -239,14 +239,14 @@ class TestDamage:
             assert [(one.name, one.offset, one.length) for one in journal.recovery.damages] == [(LOG, 0, 64)]
             journal.close()
 
-    def test_without_any_good_header_nobody_knows_whose_it_is(self, tmp_path: Path) -> None:
+    def test_a_journal_without_an_intact_header_is_refused(self, tmp_path: Path) -> None:
         fill(tmp_path, range(3))
         before = damaged(tmp_path / LOG, 20)
         with pytest.raises(JournalError, match="header of segment 1 is damaged, and no other names the stream"):
             start(tmp_path)
         assert (tmp_path / LOG).read_bytes() == before
 
-    def test_such_a_segment_is_not_written_anew(self, tmp_path: Path) -> None:
+    def test_a_segment_with_a_damaged_header_is_not_compacted(self, tmp_path: Path) -> None:
         fill(tmp_path, range(9), segment_bytes=400)
         hurt = damaged(tmp_path / LOG, 20)
         journal = start(tmp_path, segment_bytes=400)
@@ -258,7 +258,7 @@ class TestDamage:
         assert len(again.recovery.messages()) == 1
         again.close()
 
-    def test_a_segment_of_garbage_is_left_where_it_is(self, tmp_path: Path) -> None:
+    def test_a_segment_of_garbage_is_kept(self, tmp_path: Path) -> None:
         fill(tmp_path, range(9), segment_bytes=400)
         (tmp_path / LOG).write_bytes(b"garbage!" * 500)
         journal = start(tmp_path, segment_bytes=400)
@@ -269,7 +269,7 @@ class TestDamage:
         assert (tmp_path / LOG).read_bytes() == b"garbage!" * 500
         journal.close()
 
-    def test_a_full_segment_that_is_cut_is_reported(self, tmp_path: Path) -> None:
+    def test_a_truncated_full_segment_is_reported(self, tmp_path: Path) -> None:
         fill(tmp_path, range(9), segment_bytes=400)
         size = (tmp_path / LOG).stat().st_size
         with (tmp_path / LOG).open("r+b") as file:
@@ -280,7 +280,7 @@ class TestDamage:
         assert (tmp_path / LOG).stat().st_size == size - 3
         journal.close()
 
-    def test_a_segment_under_another_number_is_damage(self, tmp_path: Path) -> None:
+    def test_a_segment_renamed_to_another_number_is_damage(self, tmp_path: Path) -> None:
         fill(tmp_path, range(9), segment_bytes=400)
         shutil.copy(tmp_path / LOG, tmp_path / "0000000009.seg")
         journal = start(tmp_path, segment_bytes=400)
@@ -304,18 +304,18 @@ def restore_mark(
     file.close()
 
 
-class TestMark:
-    def test_it_comes_back_as_it_was(self, tmp_path: Path) -> None:
+class TestDurablePosition:
+    def test_the_durable_position_round_trips(self, tmp_path: Path) -> None:
         watermarks = tuple((2**63 - 9 + index, 2**64 - index - 1) for index in range(MAX_EPOCHS))
         restore_mark(tmp_path, 2**40, 77, 2**32 - 1, watermarks)
         assert read_position(LocalDirectory(tmp_path)) == DurablePosition(77, 2**40, 2**32 - 1, watermarks)
 
-    def test_it_has_room_for_the_latest_epochs(self) -> None:
+    def test_the_durable_position_keeps_the_latest_epochs(self) -> None:
         assert latest_epochs((epoch, epoch * 10) for epoch in range(99)) == tuple(
             (epoch, epoch * 10) for epoch in range(91, 99)
         )
 
-    def test_every_damage_is_noticed(self, tmp_path: Path) -> None:
+    def test_every_damage_of_the_durable_position_is_detected(self, tmp_path: Path) -> None:
         restore_mark(tmp_path, 1_000, watermarks=((3, 7),))
         data = (tmp_path / POSITION_NAME).read_bytes()
         for bit in range(8 * len(data)):
@@ -328,8 +328,8 @@ class TestMark:
             )
             assert len(found) == 1
 
-    def test_one_that_is_cut_says_less(self, tmp_path: Path) -> None:
-        """As a crash leaves the first one, and as earlier releases wrote it."""
+    def test_a_shortened_durable_position_has_no_watermarks(self, tmp_path: Path) -> None:
+        """Like the first one after a crash, or one of earlier releases."""
         restore_mark(tmp_path, 1_000, watermarks=((3, 7),))
         data = (tmp_path / POSITION_NAME).read_bytes()
         for length in range(len(data)):
@@ -340,8 +340,8 @@ class TestMark:
             )
             assert not found
 
-    def test_an_earlier_release_may_write_over_it(self, tmp_path: Path) -> None:
-        """It moves the offset, and leaves older watermarks, which are as true."""
+    def test_a_durable_position_written_by_an_earlier_release_is_read(self, tmp_path: Path) -> None:
+        """It updates the offset and keeps older watermarks, which stay valid."""
         restore_mark(tmp_path, 2_000)
         theirs = (tmp_path / POSITION_NAME).read_bytes()[:32]
         restore_mark(tmp_path, 1_000, watermarks=((3, 7),))
@@ -361,7 +361,7 @@ class TestMark:
             ("of another journal", ["durable, bytes 0 to 180: it belongs to another journal"]),
         ],
     )
-    def test_one_that_says_less_costs_nothing(
+    def test_an_older_durable_position_loses_no_records(
         self, tmp_path: Path, content: bytes | str | None, told: list[str]
     ) -> None:
         ends = fill(tmp_path, range(4))
@@ -378,7 +378,7 @@ class TestMark:
         assert read_position(journal.directory) == DurablePosition(1, ends[-1], 5, ((0, 4),))
         journal.close()
 
-    def test_one_beyond_the_end_is_damage(self, tmp_path: Path) -> None:
+    def test_a_durable_position_beyond_the_end_is_damage(self, tmp_path: Path) -> None:
         ends = fill(tmp_path, range(4))
         restore_mark(tmp_path, ends[-1] + 80)
         journal = start(tmp_path)
@@ -387,7 +387,7 @@ class TestMark:
         assert kept(journal) == [0, 1, 2, 3]
         journal.close()
 
-    def test_one_whose_file_is_gone_is_damage(self, tmp_path: Path) -> None:
+    def test_a_durable_position_in_a_missing_file_is_damage(self, tmp_path: Path) -> None:
         fill(tmp_path, range(9), segment_bytes=400)
         last = more(tmp_path)[-1]
         offset = (tmp_path / last).stat().st_size
@@ -402,14 +402,14 @@ class TestMark:
 
 
 class TestLeftovers:
-    def test_unfinished_files_go(self, tmp_path: Path) -> None:
+    def test_unfinished_files_are_removed_at_opening(self, tmp_path: Path) -> None:
         fill(tmp_path, range(4))
         for name in ("0000000001.seg.tmp", "0000000001.idx.tmp", "0000000007.idx"):
             (tmp_path / name).write_bytes(b"x")
         start(tmp_path).close()
         assert sorted(files(tmp_path)) == [LOG, POSITION_NAME, RESERVE_NAME]
 
-    def test_what_was_written_anew_replaces_the_old_file(self, tmp_path: Path) -> None:
+    def test_a_compacted_segment_replaces_its_original(self, tmp_path: Path) -> None:
         fill(tmp_path, range(9), segment_bytes=400)
         old = (tmp_path / LOG).read_bytes()
         journal = start(tmp_path, segment_bytes=400)
@@ -428,7 +428,7 @@ class TestLeftovers:
         assert LOG not in files(tmp_path)
         assert "0000000001.idx" in files(tmp_path)
 
-    def test_files_of_others_are_left_alone(self, tmp_path: Path) -> None:
+    def test_unrelated_files_are_kept(self, tmp_path: Path) -> None:
         fill(tmp_path, range(2))
         (tmp_path / "README").write_bytes(b"mine")
         (tmp_path / "1.log").write_bytes(b"mine too")
@@ -437,7 +437,7 @@ class TestLeftovers:
 
 
 class TestRefusal:
-    """What is refused is not touched either."""
+    """Refusals, which do not change the files."""
 
     def refusal_reason(self, path: Path, stream: str = STREAM) -> str:
         (path / "0000000001.seg.tmp").write_bytes(b"somebody's")
@@ -447,14 +447,14 @@ class TestRefusal:
         assert files(path) == before
         return str(raised.value)
 
-    def test_another_stream(self, tmp_path: Path) -> None:
+    def test_opening_a_journal_of_another_stream_is_refused(self, tmp_path: Path) -> None:
         fill(tmp_path, range(2))
         (tmp_path / "0000000002.log").write_bytes(b"")
         reason = self.refusal_reason(tmp_path, "fyrehose://other")
         assert reason == f"{tmp_path} is the journal of fyrehose://test, not of fyrehose://other"
 
     @pytest.mark.parametrize("name", [LOG, "last"])
-    def test_another_version(self, tmp_path: Path, name: str) -> None:
+    def test_opening_a_journal_of_another_version_is_refused(self, tmp_path: Path, name: str) -> None:
         fill(tmp_path, range(9), segment_bytes=400)
         path = tmp_path / (more(tmp_path)[-1] if name == "last" else name)
         data = bytearray(path.read_bytes())
@@ -466,7 +466,9 @@ class TestRefusal:
             JournalReader(LocalDirectory(tmp_path))
 
     @pytest.mark.parametrize("theirs", [{"tag": 6}, {"stream": "fyrehose://other"}])
-    def test_a_segment_of_another_journal(self, tmp_path: Path, new_path: NewPath, theirs: dict[str, Any]) -> None:
+    def test_opening_a_journal_with_a_segment_of_another_is_refused(
+        self, tmp_path: Path, new_path: NewPath, theirs: dict[str, Any]
+    ) -> None:
         fill(tmp_path, range(2))
         other = new_path()
         journal = start(other, **theirs)
@@ -475,7 +477,7 @@ class TestRefusal:
         shutil.copy(other / "0000000002.log", tmp_path)
         assert "segment 2 belongs to another journal" in self.refusal_reason(tmp_path)
 
-    def test_a_lock_that_another_process_has(self, tmp_path: Path) -> None:
+    def test_opening_a_journal_locked_by_another_process_is_refused(self, tmp_path: Path) -> None:
         fill(tmp_path, range(2))
         script = (
             "import sys; from pathlib import Path; from fyrehose_twisted.journal.format.disk import LocalDirectory;"
@@ -496,7 +498,7 @@ class TestRefusal:
         start(tmp_path).close()
 
 
-def test_a_reader_sees_nothing_that_is_not_marked_durable(tmp_path: Path) -> None:
+def test_a_reader_sees_no_frames_after_the_durable_position(tmp_path: Path) -> None:
     ends = fill(tmp_path, range(4))
     for count, end in enumerate(ends):
         for offset in {end, end + 1, min(end + 130, ends[-1])}:

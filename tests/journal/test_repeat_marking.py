@@ -1,4 +1,4 @@
-"""Repeats are found wherever a reader of a journal begins."""
+"""Detection of repeats from any start in a journal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Open = Callable[[dict[int, int]], JournalReader]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Open]:
-    """Make a journal of numbers and the counters of their envelopes, of which all others are lost."""
+    """Return a journal of records with given envelope counters, all other numbers lost."""
     readers: list[JournalReader] = []
 
     def make(counters: dict[int, int]) -> JournalReader:

@@ -66,7 +66,7 @@ def test_segment_is_rolled_after_a_fourth_of_the_retention_time() -> None:
 
 
 LATER = 10**18
-"""UTC microseconds that come after all that happens here."""
+"""Time in UTC microseconds after all records of these tests."""
 
 
 def segment(number: int, *, last: tuple[int, int] | None, end: int = 100, newest: int = 0, **options: Any) -> Segment:

@@ -1,4 +1,4 @@
-"""What only a journal on disk does."""
+"""Behaviour of journals on disk."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def kept(journal: Any, epoch: int = 0, first: int | None = None, last: int = LAS
 
 
 def fill(journal: Journal, numbers: range, size: int = 50) -> None:
-    """Commit each number on its own."""
+    """Commit each number separately."""
     for number in numbers:
         journal.append([record(number, b"%d" % number + bytes(size))])
         journal.commit()
 
 
 class TestSegments:
-    def test_another_begins_when_one_is_full(self, tmp_path: Path) -> None:
+    def test_a_new_segment_begins_when_the_last_is_full(self, tmp_path: Path) -> None:
         journal = start(tmp_path, segment_bytes=500)
         fill(journal, range(12))
         sizes = [one.end for one in journal.catalog.segments.values()]
@@ -76,13 +76,13 @@ class TestSegments:
         assert len(kept(journal)) == 12
         journal.close()
 
-    def test_so_it_does_after_many_frames(self, tmp_path: Path) -> None:
+    def test_a_new_segment_begins_after_many_frames(self, tmp_path: Path) -> None:
         journal = start(tmp_path, segment_frames=4)
         fill(journal, range(7))
         assert [one.records for one in journal.catalog.segments.values()] == [2, 3, 2]
         journal.close()
 
-    def test_tidying_puts_the_full_ones_in_order(self, tmp_path: Path) -> None:
+    def test_compaction_sorts_full_segments(self, tmp_path: Path) -> None:
         journal = start(tmp_path, segment_bytes=500)
         journal.begin(0, 0)
         fill(journal, range(11, -1, -1))
@@ -103,7 +103,7 @@ class TestSegments:
         assert again.recovery.messages() == []
         again.close()
 
-    def test_who_reads_meanwhile_reads_on(self, tmp_path: Path) -> None:
+    def test_a_running_read_continues_during_compaction(self, tmp_path: Path) -> None:
         journal = start(tmp_path, segment_bytes=500)
         fill(journal, range(12))
         blocks = journal.read(0, 2, LAST)
@@ -113,7 +113,7 @@ class TestSegments:
         assert found == list(range(2, 12))
         journal.close()
 
-    def test_of_the_same_number_the_one_in_the_later_segment_counts(self, tmp_path: Path) -> None:
+    def test_a_record_in_a_later_segment_replaces_an_earlier_one(self, tmp_path: Path) -> None:
         journal = start(tmp_path)
         journal.begin(0, 1)
         for payload in (b"first", b"second", b"third"):
@@ -127,7 +127,7 @@ class TestSegments:
         journal.close()
 
     @pytest.mark.parametrize("at_once", [1, 4, 65_536])
-    def test_of_overlapping_frames_the_latest_counts(
+    def test_the_latest_of_overlapping_frames_is_read(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
     ) -> None:
         monkeypatch.setattr(catalog_module, "MERGED_RECORDS", at_once)
@@ -145,8 +145,8 @@ class TestSegments:
             journal.compact()
         journal.close()
 
-    def test_what_lies_before_the_beginning_is_not_held(self, tmp_path: Path) -> None:
-        """A repair stands in a segment that stays, what it repaired in one that goes."""
+    def test_records_before_the_beginning_after_retention_are_not_held(self, tmp_path: Path) -> None:
+        """The repairing frame is in a kept segment, the repaired one in a dropped segment."""
         journal = start(tmp_path, retention=Retention(size=1_000))
         journal.append([record(0, bytes(900)), record(2)])
         journal.commit()
@@ -159,7 +159,7 @@ class TestSegments:
         assert journal.get(0, 1) is None
         journal.close()
 
-    def test_the_files_that_were_replaced_are_let_go(self, tmp_path: Path) -> None:
+    def test_replaced_segment_files_are_closed(self, tmp_path: Path) -> None:
         journal = start(tmp_path, segment_bytes=500)
         fill(journal, range(12))
         assert len(kept(journal)) == 12
@@ -168,7 +168,7 @@ class TestSegments:
         assert [name for name in open_files if str(tmp_path) in name and "deleted" in name] == []
         journal.close()
 
-    def test_what_retention_took_is_not_installed(self, tmp_path: Path) -> None:
+    def test_a_compacted_segment_dropped_by_retention_is_not_installed(self, tmp_path: Path) -> None:
         journal = start(tmp_path, segment_bytes=500, retention=Retention(size=600))
         fill(journal, range(12))
         ordered = compact(journal.directory, journal.sealed_segments()[0])
@@ -177,7 +177,7 @@ class TestSegments:
         assert [name for name in journal.directory.names() if "0001" in name] == []
         journal.close()
 
-    def test_a_damaged_one_stays_as_it_is(self, tmp_path: Path) -> None:
+    def test_a_damaged_segment_is_not_compacted(self, tmp_path: Path) -> None:
         journal = start(tmp_path, segment_bytes=500)
         fill(journal, range(9))
         hurt = next(iter(journal.catalog.segments[1].frame_indexes[0]))
@@ -210,7 +210,7 @@ class TestWatermark:
         assert journal.append([record(1, b"second")]) == 1
 
     @pytest.mark.parametrize("pass_it", [Journal.sync, Journal.roll], ids=["sync", "roll"])
-    def test_what_it_has_passed_is_not_replaced_by_what_waits(
+    def test_a_pending_record_does_not_replace_one_passed_by_the_watermark(
         self, tmp_path: Path, pass_it: Callable[[Journal], None]
     ) -> None:
         journal = start(tmp_path)
@@ -225,8 +225,8 @@ class TestWatermark:
         reader.close()
         journal.close()
 
-    def test_nor_if_there_was_no_room_meanwhile(self, tmp_path: Path) -> None:
-        disk = Troubled(tmp_path)
+    def test_a_pending_record_does_not_replace_a_passed_one_after_a_full_disk(self, tmp_path: Path) -> None:
+        disk = FaultyDirectory(tmp_path)
         journal = start(disk)
         self.replaced_while_it_is_not_durable(journal)
         disk.room = 50
@@ -238,7 +238,7 @@ class TestWatermark:
         assert kept(journal) == {1: b"first"}
         journal.close()
 
-    def test_nor_if_that_begins_another_segment(self, tmp_path: Path) -> None:
+    def test_a_pending_record_does_not_replace_a_passed_one_in_a_new_segment(self, tmp_path: Path) -> None:
         journal = start(tmp_path, segment_bytes=200)
         self.replaced_while_it_is_not_durable(journal)
         journal.append([record(2)])
@@ -258,7 +258,7 @@ class TestDamage:
         yield journal
         journal.close()
 
-    def test_it_is_raised_where_it_is_met(self, journal: Journal) -> None:
+    def test_damage_is_raised_when_it_is_read(self, journal: Journal) -> None:
         blocks = journal.read(0, 0, 9)
         with pytest.raises(JournalDamaged, match=r"numbers 1 to 1 of epoch 0.*`fyrehose journal repair`") as raised:
             list(blocks)
@@ -266,13 +266,13 @@ class TestDamage:
         with pytest.raises(JournalDamaged):
             journal.get(0, 3)
 
-    def test_or_reported_and_left_out(self, journal: Journal) -> None:
+    def test_damage_is_reported_and_skipped_with_a_callback(self, journal: Journal) -> None:
         damages: list[Damage] = []
         blocks = list(journal.read(0, 0, 9, damages.append))
         assert [position for block in blocks for position in block.positions.tolist()] == [0, 2, 4]
         assert [(one.first, one.last) for one in damages] == [(1, 1), (3, 3)]
 
-    def test_what_is_damaged_may_come_again(self, journal: Journal) -> None:
+    def test_an_authoritative_record_replaces_a_damaged_one(self, journal: Journal) -> None:
         assert journal.append([record(1, b"other")]) == 0
         assert journal.counters.spent == 1
         assert journal.append([record(1, b"again"), record(0, b"other")], authoritative=True) == 1
@@ -282,7 +282,7 @@ class TestDamage:
         assert record_again.payload == b"again"
         assert journal.counters.conflicts == 1
 
-    def test_what_is_cut_off_is_damage_too(self, journal: Journal, tmp_path: Path) -> None:
+    def test_a_truncated_frame_is_damage_when_it_is_read(self, journal: Journal, tmp_path: Path) -> None:
         last = list(journal.catalog.segments[1].frame_indexes[0])[-1]
         with (tmp_path / "0000000001.log").open("r+b") as file:
             file.truncate(last.offset + 75)
@@ -291,7 +291,7 @@ class TestDamage:
 
 
 class TestOpening:
-    def test_all_is_there_again(self, tmp_path: Path) -> None:
+    def test_a_reopened_journal_has_all_records_losses_and_epochs(self, tmp_path: Path) -> None:
         journal = start(tmp_path, wrap=16)
         journal.append([record(14), record(1), record(0, epoch=3)])
         journal.lose(0, 15, 0)
@@ -307,7 +307,7 @@ class TestOpening:
         assert kept(again)[18] == b"2"
         again.close()
 
-    def test_it_goes_on_in_the_same_segment(self, tmp_path: Path) -> None:
+    def test_a_reopened_journal_continues_in_the_same_segment(self, tmp_path: Path) -> None:
         for number in range(3):
             journal = start(tmp_path)
             fill(journal, range(number, number + 1))
@@ -315,7 +315,7 @@ class TestOpening:
         assert list(journal.catalog.segments) == [1]
         assert journal.catalog.segments[1].records == 3
 
-    def test_the_tag_stays(self, tmp_path: Path) -> None:
+    def test_a_reopened_journal_keeps_its_tag(self, tmp_path: Path) -> None:
         start(tmp_path).close()
         journal = Journal(LocalDirectory(tmp_path), STREAM, tag=6)
         assert journal.catalog.tag == 5
@@ -330,15 +330,13 @@ class TestOpening:
             journal.close()
         assert len(tags) == 2
 
-    def test_numbers_cannot_wrap_elsewhere_than_they_did(self, tmp_path: Path) -> None:
+    def test_reopening_a_journal_with_another_wrap_is_refused(self, tmp_path: Path) -> None:
         start(tmp_path, wrap=16).close()
         with pytest.raises(JournalError, match="has sequence numbers that wrap at 16, not at 0"):
             start(tmp_path)
         start(tmp_path, wrap=16).close()
 
-    def test_a_large_group_is_written_before_it_is_committed(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_large_group_is_written_before_the_commit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(group_module, "GROUP_BYTES", 1_000)
         journal = start(tmp_path)
         journal.append([record(1, bytes(1_000))])
@@ -352,7 +350,7 @@ class TestOpening:
         assert journal.bounds(0) == Bounds(1, 4, 3)
         journal.close()
 
-    def test_a_wide_group_is_several_frames(self, tmp_path: Path) -> None:
+    def test_a_group_with_a_large_gap_is_written_as_several_frames(self, tmp_path: Path) -> None:
         journal = start(tmp_path)
         journal.append([record(number) for number in (1, 2, 10_000, 10_001, 2**40)])
         journal.commit()
@@ -365,7 +363,7 @@ class TestOpening:
 
 
 class TestRetention:
-    def test_a_later_segment_says_where_epochs_begin(self, tmp_path: Path) -> None:
+    def test_later_segments_record_where_epochs_begin(self, tmp_path: Path) -> None:
         journal = start(tmp_path, segment_bytes=500, retention=Retention(size=1_200))
         fill(journal, range(20))
         journal.trim()
@@ -378,7 +376,7 @@ class TestRetention:
         assert list(kept(again)) == list(range(bounds.first, 20))
         again.close()
 
-    def test_a_segment_that_is_written_for_long_is_followed_by_another(self, tmp_path: Path) -> None:
+    def test_a_segment_open_for_long_is_rolled_for_retention(self, tmp_path: Path) -> None:
         now = [0.0]
         journal = start(tmp_path, clock=lambda: now[0], retention=Retention(100.0))
         journal.append([record(1, at=0)])
@@ -392,8 +390,8 @@ class TestRetention:
         assert journal.bounds(0) == Bounds(2, 2, 1)
         journal.close()
 
-    def test_what_a_repair_left_of_an_epoch_that_is_over_goes_with_it(self, tmp_path: Path) -> None:
-        """A late record of the first epoch lies in a segment that stays for the sake of the second."""
+    def test_retention_drops_repaired_records_of_an_ended_epoch(self, tmp_path: Path) -> None:
+        """A late record of the first epoch is in a segment kept for the second."""
         journal = start(tmp_path, segment_bytes=400, retention=Retention(size=1_700))
         journal.begin(0, 0)
         journal.append([record(0), record(1), record(3)])
@@ -415,7 +413,7 @@ class TestRetention:
         assert journal.epochs() == [1]
         journal.close()
 
-    def test_all_may_go_but_what_is_written(self, tmp_path: Path) -> None:
+    def test_retention_may_drop_everything_but_the_open_segment(self, tmp_path: Path) -> None:
         journal = start(tmp_path, segment_bytes=400, retention=Retention(size=1))
         fill(journal, range(20))
         journal.trim()
@@ -428,8 +426,8 @@ class TestRetention:
 
 
 @implementer(IDirectory)
-class Troubled:
-    """A directory in which things go wrong on demand.
+class FaultyDirectory:
+    """A directory with errors on demand.
 
     :ivar errors: error number by what fails: ``write``, ``sync``, ``truncate``, ``create``, ``rename``, ``names``.
     :ivar room: bytes that can still be written.
@@ -450,7 +448,7 @@ class Troubled:
 
     def open(self, name: str, *, writable: bool = False, create: bool = False) -> Any:
         self.fail("create" if create else "open")
-        return TroubledFile(self, self.real.open(name, writable=writable, create=create))
+        return FaultyFile(self, self.real.open(name, writable=writable, create=create))
 
     def rename(self, old: str, new: str) -> None:
         self.fail("rename")
@@ -471,8 +469,8 @@ class Troubled:
         return "troubled"
 
 
-class TroubledFile:
-    def __init__(self, directory: Troubled, real: Any) -> None:
+class FaultyFile:
+    def __init__(self, directory: FaultyDirectory, real: Any) -> None:
         self._directory = directory
         self._real = real
         self.size, self.close = real.size, real.close
@@ -501,13 +499,13 @@ class TroubledFile:
         self._real.sync()
 
 
-class TestTrouble:
+class TestDiskErrors:
     @pytest.fixture
-    def disk(self, tmp_path: Path) -> Troubled:
-        return Troubled(tmp_path)
+    def disk(self, tmp_path: Path) -> FaultyDirectory:
+        return FaultyDirectory(tmp_path)
 
     @pytest.mark.parametrize("room", [0, 1, 71, 72, 100, 200])
-    def test_what_does_not_fit_waits_until_there_is_room(self, disk: Troubled, room: int) -> None:
+    def test_records_that_do_not_fit_a_full_disk_stay_pending(self, disk: FaultyDirectory, room: int) -> None:
         journal = start(disk)
         fill(journal, range(2))
         size = disk.open("0000000001.log").size()
@@ -530,7 +528,7 @@ class TestTrouble:
         again.close()
 
     @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-    def test_so_it_does_if_another_segment_cannot_begin(self, disk: Troubled, code: int) -> None:
+    def test_records_stay_pending_if_a_new_segment_cannot_be_created(self, disk: FaultyDirectory, code: int) -> None:
         journal = start(disk, segment_bytes=200)
         fill(journal, range(2))
         disk.errors["create"] = code
@@ -549,7 +547,7 @@ class TestTrouble:
         journal.close()
 
     @pytest.mark.parametrize("what", ["write", "sync"])
-    def test_a_disk_that_fails_breaks_the_journal(self, disk: Troubled, what: str) -> None:
+    def test_a_disk_that_fails_breaks_the_journal(self, disk: FaultyDirectory, what: str) -> None:
         journal = start(disk)
         fill(journal, range(2))
         journal.append([record(2)])
@@ -575,7 +573,7 @@ class TestTrouble:
         assert list(kept(again)) in ([0, 1], [0, 1, 2])
         again.close()
 
-    def test_so_does_one_that_cannot_take_back_what_did_not_fit(self, disk: Troubled) -> None:
+    def test_a_failed_truncation_after_a_full_disk_breaks_the_journal(self, disk: FaultyDirectory) -> None:
         journal = start(disk)
         fill(journal, range(2))
         journal.append([record(2)])
@@ -591,7 +589,7 @@ class TestTrouble:
         assert again.recovery.truncated_bytes == 10
         again.close()
 
-    def test_what_a_failed_sync_left_is_not_shown_to_readers(self, disk: Troubled, tmp_path: Path) -> None:
+    def test_readers_do_not_see_records_of_a_failed_sync(self, disk: FaultyDirectory, tmp_path: Path) -> None:
         journal = start(disk)
         fill(journal, range(2))
         reader = JournalReader(LocalDirectory(tmp_path))
@@ -606,8 +604,8 @@ class TestTrouble:
 
     @pytest.mark.parametrize(("code", "kind"), [(errno.ENOSPC, JournalFull), (errno.EIO, JournalBroken)])
     @pytest.mark.parametrize("what", ["create", "write", "sync", "rename"])
-    def test_a_segment_that_cannot_be_written_anew_stays(
-        self, disk: Troubled, what: str, code: int, kind: type[JournalError]
+    def test_a_segment_whose_compaction_fails_is_kept(
+        self, disk: FaultyDirectory, what: str, code: int, kind: type[JournalError]
     ) -> None:
         journal = start(disk, segment_bytes=300)
         fill(journal, range(6))
@@ -626,20 +624,20 @@ class TestTrouble:
         again.close()
 
     @pytest.mark.parametrize("what", ["lock", "names", "create", "write", "sync"])
-    def test_a_journal_that_cannot_be_opened_is_not_left_locked(self, disk: Troubled, what: str) -> None:
+    def test_a_journal_that_cannot_be_opened_is_unlocked(self, disk: FaultyDirectory, what: str) -> None:
         disk.errors[what] = errno.EACCES
         with pytest.raises(JournalError, match="troubled cannot be"):
             start(disk)
         disk.errors.clear()
         start(disk).close()
 
-    def test_a_full_disk_is_said_to_be_full_when_it_is_opened(self, disk: Troubled) -> None:
+    def test_a_full_disk_is_reported_at_opening(self, disk: FaultyDirectory) -> None:
         disk.room = 10
         with pytest.raises(JournalFull):
             start(disk)
 
     @pytest.mark.parametrize("what", ["open", "read"])
-    def test_a_journal_that_cannot_be_read_is_not_opened(self, disk: Troubled, what: str) -> None:
+    def test_read_errors_prevent_the_opening_of_a_journal(self, disk: FaultyDirectory, what: str) -> None:
         start(disk).close()
         disk.errors[what] = errno.EIO
         with pytest.raises(JournalError, match=r"cannot be .*it was to fail"):
@@ -647,7 +645,7 @@ class TestTrouble:
         disk.errors.clear()
         start(disk).close()
 
-    def test_what_cannot_be_read_is_damaged(self, disk: Troubled) -> None:
+    def test_read_errors_of_frames_are_reported_as_damage(self, disk: FaultyDirectory) -> None:
         journal = start(disk)
         fill(journal, range(2))
         disk.errors["read"] = errno.EIO
@@ -662,7 +660,7 @@ Payloads = dict[int, bytes]
 
 
 class Epoch:
-    """What is known of one epoch, in plain dicts and sets."""
+    """Model of one epoch, in plain dicts and sets."""
 
     def __init__(self, first: int) -> None:
         self.first = self.next = first
@@ -692,7 +690,7 @@ class Epoch:
     def settle(self) -> None:
         while self.next in self.held or self.next in self.lost:
             self.next += 1
-        # What is below the watermark by now will not be replaced any more.
+        # Records below the watermark are never replaced.
         for position in [position for position in self.waiting if position < self.next and position in self.held]:
             del self.waiting[position]
 
@@ -707,7 +705,7 @@ class Epoch:
 
 
 class JournalMachine(RuleBasedStateMachine):
-    """A journal beside plain dicts that get the same, and readers beside it that must never see more, or other."""
+    """A journal compared with a model, and readers that must never see other records."""
 
     wrap, base, many = 0, 10, 3
     retention = Retention(size=2_500)
@@ -770,13 +768,13 @@ class JournalMachine(RuleBasedStateMachine):
         self.journal.commit(sync)
         for epoch, known in self.epochs.items():
             if max(self.journal.catalog.segments) > last:
-                known.settle()  # Another segment has begun, which makes durable what was written before.
+                known.settle()  # A new segment has begun, which syncs everything before it.
             known.commit()
             if sync:
                 known.settle()
             bounds = self.journal.bounds(epoch)
             if bounds is None:
-                assert not known.held | dict.fromkeys(known.lost)  # It has begun, and nothing came of it.
+                assert not known.held | dict.fromkeys(known.lost)  # The epoch has begun without records.
                 continue
             assert bounds == known.bounds
         self.promise()
@@ -873,7 +871,7 @@ class JournalMachine(RuleBasedStateMachine):
             try:
                 found = kept(self.reader, epoch)
             except NotInJournal:
-                continue  # Retention was quicker.
+                continue  # Dropped by retention.
             bounds = self.reader.bounds(epoch)
             if bounds is None:
                 continue
@@ -884,7 +882,7 @@ class JournalMachine(RuleBasedStateMachine):
 
 
 class WrappingMachine(JournalMachine):
-    """The same where numbers begin anew after the twelfth."""
+    """The same with numbers that wrap after the twelfth."""
 
     wrap, base, many = 2**63, 2**63 - 12, 1
 

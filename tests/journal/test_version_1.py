@@ -1,4 +1,4 @@
-"""Journals of version 1 can be read for ever: the bytes of one are spelled out, and one is kept beside this file.
+"""Compatibility with journals of version 1: a stored one beside this file, and documented bytes.
 
 ``python tests/journal/test_version_1.py DIRECTORY`` makes such a journal anew; the one that is kept never changes.
 """
@@ -29,13 +29,13 @@ DIGEST = "229e834e392239f3da58314e78dc06d2d4daa3152cc6730975cbd0f525a66cb7"
 
 
 def record(sequence: int, epoch: int = 3) -> Record:
-    """Each fifth is empty."""
+    """Return a record; every fifth is empty."""
     payload = b"" if sequence % 5 == 0 else b"%d of %d;" % (sequence, epoch) * (sequence % 7)
     return Record(STREAM, epoch, sequence, 1_700_000_000_000_000 + sequence, payload)
 
 
 def make(path: Path) -> None:
-    """Write a journal in which everything occurs that the format has."""
+    """Write a journal with every element of the format."""
     config = JournalConfig(segment_bytes=1_400, frame_records=16, retention=Retention(size=8_500))
     journal = Journal(LocalDirectory(path), STREAM, tag=0xF15EF15E, config=config, clock=lambda: CREATED_AT)
     journal.begin(3, 100)
@@ -76,7 +76,7 @@ def positions(journal: Any, epoch: int) -> list[int]:
 
 @pytest.fixture(params=["reader", "journal"])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """The journal that is kept, opened to read where it is, or to write in a copy."""
+    """Return the stored journal, open for reading in place or for writing as a copy."""
     if request.param == "reader":
         opened: Any = open_reader(KEPT)
     else:
@@ -90,17 +90,17 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 FIRST = 160
-"""Where epoch 3 begins: retention took what was before."""
+"""Beginning of epoch 3 after retention."""
 
 
-def test_all_kinds_of_files_are_there() -> None:
+def test_the_stored_version_1_journal_has_all_kinds_of_files() -> None:
     suffixes = sorted(path.suffix for path in KEPT.iterdir() if path.name != "lock")
     assert suffixes.count(".seg") == suffixes.count(".idx") == 2
     assert suffixes.count(".log") >= 1
     assert sum(path.stat().st_size for path in KEPT.iterdir()) < 40_000
 
 
-def test_it_says_how_far_it_goes(kept: Any) -> None:
+def test_a_version_1_journal_has_its_recorded_bounds(kept: Any) -> None:
     assert kept.stream == STREAM
     assert kept.epochs() == [3, 4]
     assert kept.bounds(3) == Bounds(FIRST, 300, 299)
@@ -108,7 +108,7 @@ def test_it_says_how_far_it_goes(kept: Any) -> None:
     assert kept.get(3, FIRST - 1) is None
 
 
-def test_its_records_are_what_they_were(kept: Any) -> None:
+def test_a_version_1_journal_has_its_recorded_records(kept: Any) -> None:
     assert digest(kept) == DIGEST
     assert positions(kept, 3) == [number for number in range(FIRST, 300) if number not in (205, 206, 207)]
     assert positions(kept, 4)[:4] == [7, 8, 9, 10]
@@ -118,14 +118,14 @@ def test_its_records_are_what_they_were(kept: Any) -> None:
     assert [kept.get(3, number) for number in range(FIRST, 205)] == [record(number) for number in range(FIRST, 205)]
 
 
-def test_its_losses_are_what_they_were(kept: Any) -> None:
+def test_a_version_1_journal_has_its_recorded_losses(kept: Any) -> None:
     assert kept.losses(3, 0, 10_000) == [(205, 207)]
     assert kept.losses(4, 0, 10_000) == []
     with pytest.raises(NotInJournal):
         kept.read(3, FIRST - 1, 300)
 
 
-def test_writing_to_it_and_putting_it_in_order_changes_nothing(tmp_path: Path) -> None:
+def test_writing_to_and_compacting_a_version_1_journal_keeps_its_records(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(KEPT, copy)
     journal = Journal(LocalDirectory(copy), STREAM)
@@ -190,7 +190,7 @@ f746524d 01 01 0100 02000000 20000000   # RECORDS, dense: 2 in a body of 32 byte
 """
 
 
-def test_the_bytes_of_a_segment_are_these(tmp_path: Path) -> None:
+def test_a_version_1_segment_has_its_documented_bytes(tmp_path: Path) -> None:
     journal = Journal(LocalDirectory(tmp_path), "fyrehose://a", wrap=16, tag=0x01020304, clock=lambda: 1.5)
     journal.append([Record("fyrehose://a", 2, number, 9 + number, b"abc"[: number - 4]) for number in (5, 6)])
     journal.append([Record("fyrehose://a", 2, 9, 256, b"xyz")])

@@ -1,4 +1,4 @@
-"""Addresses as people write them, how they are dialled, and what is said of others."""
+"""Addresses of stream peers, dialling, and the rate-limited log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from fyrehose_twisted.report_limiter import INTERVAL, MAX_REPORTS
         ("db-1.example:65535", ("db-1.example", 65_535)),
     ],
 )
-def test_places(text: str, place: Any) -> None:
+def test_stream_addresses_are_parsed_and_formatted(text: str, place: Any) -> None:
     assert parse_address(text) == place
     assert parse_address(format_address(place)) == place
 
@@ -42,7 +42,7 @@ def test_places(text: str, place: Any) -> None:
 @pytest.mark.parametrize(
     "text", ["", "a", ":1", "a:", "a:0", "a:65536", "a:x", "a:²", "::1:1", "[::1:1", "::1]:1", "[a]:1", "[127.0.0.1]:1"]
 )
-def test_what_is_no_place(text: str) -> None:
+def test_an_invalid_stream_address_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="is not HOST:PORT"):
         parse_address(text)
 
@@ -51,11 +51,11 @@ def test_what_is_no_place(text: str) -> None:
     ("host", "kind"),
     [("127.0.0.1", TCP4ClientEndpoint), ("::1", TCP6ClientEndpoint), ("localhost", HostnameEndpoint)],
 )
-def test_what_an_address_is_dialled_with(host: str, kind: type) -> None:
+def test_the_endpoint_type_follows_the_address_family(host: str, kind: type) -> None:
     assert isinstance(tcp_endpoint(MemoryReactorClock(), (host, 1)), kind)
 
 
-def test_a_template() -> None:
+def test_a_dial_template_is_filled_with_host_and_port() -> None:
     reactor = MemoryReactorClock()
     endpoint: Any = endpoint_factory_from("tcp:{host}:{port}:timeout=7")(reactor, ("192.0.2.1", 78))
     assert (endpoint._host, endpoint._port, endpoint._timeout) == ("192.0.2.1", 78, 7)
@@ -64,48 +64,48 @@ def test_a_template() -> None:
 
 
 @pytest.mark.parametrize("template", ["tls", "tls:{host}:443", "tls:x:{port}"])
-def test_what_is_no_template(template: str) -> None:
+def test_an_invalid_dial_template_is_refused(template: str) -> None:
     with pytest.raises(ConfigurationError, match="must contain"):
         endpoint_factory_from(template)
 
 
 class Resolving:
-    """Knows one name."""
+    """A reactor that resolves one name."""
 
     def resolve(self, name: str) -> Any:
         return succeed("192.0.2.9") if name == "known" else fail(DNSLookupError("unheard of"))
 
 
 @pytest_twisted.ensureDeferred
-async def test_names_are_looked_up_and_addresses_are_not() -> None:
+async def test_host_names_are_resolved_and_ip_addresses_are_not() -> None:
     assert await resolve_address(Resolving(), ("known", 7)) == ("192.0.2.9", 7)
     assert await resolve_address(None, ("::1", 7)) == ("::1", 7)
     with pytest.raises(OperationalError, match="'unknown' has no IPv4 address"):
         await resolve_address(Resolving(), ("unknown", 7))
 
 
-def test_each_source_and_kind_is_complained_about_once_a_minute() -> None:
+def test_warnings_are_logged_once_a_minute_per_source_and_kind() -> None:
     clock = Clock()
-    complaints = RateLimitedLog(Logger(), clock.seconds)
+    rate_limited_log = RateLimitedLog(Logger(), clock.seconds)
     with capturedLogs() as logged:
-        assert complaints.warn("late", "a", "{source} is late by {much}", much=3)
-        assert not complaints.warn("late", "a", "{source} is late")
-        assert complaints.warn("late", "b", "{source} is late")
-        assert complaints.warn("rude", "a", "{source} is rude")
+        assert rate_limited_log.warn("late", "a", "{source} is late by {much}", much=3)
+        assert not rate_limited_log.warn("late", "a", "{source} is late")
+        assert rate_limited_log.warn("late", "b", "{source} is late")
+        assert rate_limited_log.warn("rude", "a", "{source} is rude")
         clock.advance(INTERVAL - 1)
-        assert not complaints.warn("late", "a", "{source} is late")
+        assert not rate_limited_log.warn("late", "a", "{source} is late")
         clock.advance(1)
-        assert complaints.warn("late", "a", "{source} is late")
+        assert rate_limited_log.warn("late", "a", "{source} is late")
     assert [event["source"] for event in logged] == ["a", "b", "a", "a"]
 
 
-def test_many_sources_do_not_fill_memory_or_the_log() -> None:
+def test_warnings_of_many_sources_are_bounded_in_memory_and_log() -> None:
     clock = Clock()
-    complaints = RateLimitedLog(Logger(), clock.seconds)
+    rate_limited_log = RateLimitedLog(Logger(), clock.seconds)
     with capturedLogs() as logged:
         for number in range(MAX_REPORTS + 100):
-            complaints.warn("late", str(number), "{source} is late")
+            rate_limited_log.warn("late", str(number), "{source} is late")
         assert len(logged) == MAX_REPORTS
         clock.advance(INTERVAL)
-        assert complaints.warn("late", "one more", "{source} is late")
-        assert len(complaints._reports) == 1
+        assert rate_limited_log.warn("late", "one more", "{source} is late")
+        assert len(rate_limited_log._reports) == 1

@@ -1,4 +1,4 @@
-"""The steady clock: on a reactor whose time the test moves, and on the real one with the timer of the kernel."""
+"""Reactor on CLOCK_BOOTTIME: on a fake reactor, and on the real one with timerfd."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ reactor: Any = installed_reactor
 
 
 class Machine:
-    """A reactor that goes by the time of day, and the time since the start of the machine."""
+    """A fake reactor on the time of day, with a separate boot time."""
 
     def __init__(self) -> None:
         self.reactor = Clock()
@@ -39,7 +39,7 @@ class Machine:
             self.reactor.advance(step)
 
 
-def test_it_is_a_reactor_to_whoever_asks() -> None:
+def test_a_boottime_reactor_provides_the_reactor_interfaces() -> None:
     clock = BoottimeReactor(reactor)
     assert verifyObject(IReactorTime, clock)
     assert IReactorPluggableNameResolver.providedBy(clock)
@@ -53,7 +53,7 @@ def test_it_is_a_reactor_to_whoever_asks() -> None:
         clock.no_such_thing  # noqa: B018
 
 
-def test_it_goes_by_the_clock_that_nobody_sets() -> None:
+def test_a_boottime_reactor_reads_clock_boottime() -> None:
     before = time.clock_gettime(time.CLOCK_BOOTTIME)
     assert before <= boottime_seconds() <= time.clock_gettime(time.CLOCK_BOOTTIME)
     clock = BoottimeReactor(reactor)
@@ -63,7 +63,7 @@ def test_it_goes_by_the_clock_that_nobody_sets() -> None:
     call.cancel()
 
 
-def test_calls_are_made_in_order_of_their_time() -> None:
+def test_boottime_calls_run_in_order_of_time() -> None:
     machine, made = Machine(), []
     for delay in (3.0, 1.0, 0.0, 2.0, 0.0):
         machine.clock.callLater(delay, lambda *words, **named: made.append((words, named)), delay, named=delay)
@@ -72,7 +72,7 @@ def test_calls_are_made_in_order_of_their_time() -> None:
     assert not machine.reactor.getDelayedCalls()
 
 
-def test_calls_can_be_moved_and_cancelled() -> None:
+def test_boottime_calls_can_be_rescheduled_and_cancelled() -> None:
     machine, made = Machine(), []
     call = machine.clock.callLater(10, made.append, 1)
     machine.run(1)
@@ -95,7 +95,7 @@ def test_calls_can_be_moved_and_cancelled() -> None:
     assert made == [1]
 
 
-def test_what_a_call_asks_for_comes_in_the_next_turn() -> None:
+def test_a_boottime_call_for_now_from_a_call_runs_in_the_next_turn() -> None:
     machine, made = Machine(), []
 
     def again() -> None:
@@ -110,7 +110,7 @@ def test_what_a_call_asks_for_comes_in_the_next_turn() -> None:
         assert len(made) == turn
 
 
-def test_a_call_that_fails_does_not_keep_others_from_being_made() -> None:
+def test_a_raising_boottime_call_is_logged_and_others_run() -> None:
     machine, made = Machine(), []
     machine.clock.callLater(1, lambda: 1 / 0)
     machine.clock.callLater(1, made.append, 1)
@@ -120,7 +120,7 @@ def test_a_call_that_fails_does_not_keep_others_from_being_made() -> None:
     assert [type(event["log_failure"].value) for event in logged if "log_failure" in event] == [ZeroDivisionError]
 
 
-def test_without_a_timer_of_the_kernel_a_suspension_is_noticed_within_a_step() -> None:
+def test_without_timerfd_a_suspend_is_noticed_within_the_poll_interval() -> None:
     machine, made = Machine(), []
     machine.clock.callLater(3_600, lambda: made.append(machine.uptime))
     machine.run(1, step=0.1)
@@ -132,7 +132,7 @@ def test_without_a_timer_of_the_kernel_a_suspension_is_noticed_within_a_step() -
 
 
 @given(st.integers())
-def test_memory_stays_in_proportion_whatever_is_cancelled_and_moved(seed: int) -> None:
+def test_the_memory_of_boottime_calls_is_proportional_to_pending_calls(seed: int) -> None:
     rng, machine = Random(seed), Machine()
     made: dict[int, float] = {}
     calls: dict[int, Any] = {}
@@ -160,8 +160,8 @@ def test_memory_stays_in_proportion_whatever_is_cancelled_and_moved(seed: int) -
     assert not machine.reactor.getDelayedCalls()
 
 
-class SetBack:
-    """The reactor, after the time of day was set back: it would call later, but that is long to come."""
+class ClockSetBack:
+    """A proxy of the reactor whose delayed calls are far off, as after the time of day was set back."""
 
     def __init__(self) -> None:
         alsoProvides(self, *providedBy(reactor))
@@ -174,10 +174,10 @@ class SetBack:
 
 
 @pytest_twisted.inlineCallbacks
-def test_the_timer_of_the_kernel_wakes_the_reactor_whatever_the_time_of_day() -> Any:
+def test_timerfd_wakes_the_reactor_despite_time_of_day_changes() -> Any:
     if boottime._load_timerfd_library() is None:
         pytest.skip("no timers of the kernel here")
-    clock = BoottimeReactor(SetBack())
+    clock = BoottimeReactor(ClockSetBack())
     made: list[float] = []
     waits: list[Deferred[None]] = []
 
@@ -189,7 +189,7 @@ def test_the_timer_of_the_kernel_wakes_the_reactor_whatever_the_time_of_day() ->
         waits.append(Deferred())
         clock.callLater(delay, note, waits[-1], clock.seconds() + delay)
     yield gatherResults(waits)
-    yield deferLater(reactor, 0)  # Until it is through with its turn.
+    yield deferLater(reactor, 0)  # Until the reactor turn has ended.
     assert len(made) == 4
     assert min(made) >= 0
     assert clock._timer is None
@@ -197,7 +197,7 @@ def test_the_timer_of_the_kernel_wakes_the_reactor_whatever_the_time_of_day() ->
 
 
 @pytest_twisted.inlineCallbacks
-def test_it_goes_on_in_steps_where_the_kernel_refuses(monkeypatch: pytest.MonkeyPatch) -> Any:
+def test_a_boottime_reactor_polls_where_timerfd_is_refused(monkeypatch: pytest.MonkeyPatch) -> Any:
     def refuse(*arguments: object) -> None:
         raise OSError(38, "Function not implemented")
 

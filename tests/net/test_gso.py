@@ -1,4 +1,4 @@
-"""What is sent and received in bursts, on real sockets and on some that refuse."""
+"""Sending and receiving bursts, on real sockets and on sockets that refuse them."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ Item = Datagram | Burst
 PEER: Address = ("192.0.2.7", 2323)
 UDP_SEGMENT, UDP_GRO = 103, 104
 PATIENCE = 120.0
-"""Seconds after which what was sent on the loopback does not come any more."""
+"""Seconds after which a datagram on loopback counts as lost."""
 
 lengths = st.sampled_from([0, 1, 2, 2, 2, 3, 3]) | st.sampled_from([600, 20_000, 40_000, MAX_DATAGRAM])
 
 
 class Pieces(NamedTuple):
-    """So many datagrams of one size, perhaps a shorter one behind them: as a burst of this kind, or each alone."""
+    """Datagrams of one size, perhaps followed by a shorter one, as a burst or each alone."""
 
     size: int
     count: int
@@ -51,7 +51,7 @@ class Pieces(NamedTuple):
 
 
 def pieces(longest: int) -> st.SearchStrategy[list[Pieces]]:
-    """What :func:`made` makes datagrams of: the datagrams themselves would be far too long to print."""
+    """Draw compact descriptions for :func:`made`, since datagrams would be too long to print."""
     return st.lists(
         st.builds(
             lambda size, count, rest, kind: Pieces(
@@ -67,7 +67,7 @@ def pieces(longest: int) -> st.SearchStrategy[list[Pieces]]:
 
 
 def made(found: list[Pieces]) -> list[Item]:
-    """Each datagram begins with its number, as far as it can."""
+    """Make datagrams that begin with their number, as far as their size allows."""
     items: list[Item] = []
     number = 0
     for size, count, rest, kind in found:
@@ -78,8 +78,8 @@ def made(found: list[Pieces]) -> list[Item]:
     return items
 
 
-def apart(found: Sequence[Item]) -> list[bytes]:
-    """The datagrams one by one. Without data a burst is one datagram, which is empty."""
+def split_bursts(found: Sequence[Item]) -> list[bytes]:
+    """Split bursts into datagrams; an empty burst is one empty datagram."""
     datagrams: list[bytes] = []
     for item in found:
         if isinstance(item, Burst):
@@ -90,7 +90,7 @@ def apart(found: Sequence[Item]) -> list[bytes]:
 
 
 def fewest(datagrams: list[bytes], segments: int) -> int:
-    """How many calls these datagrams take at least, in their order."""
+    """Return the minimum number of calls for these datagrams in order."""
     calls, room, size = 0, 0, 0
     for datagram in datagrams:
         if room and 0 < len(datagram) <= size:
@@ -101,14 +101,12 @@ def fewest(datagrams: list[bytes], segments: int) -> int:
     return calls
 
 
-class TestGather:
+class TestCoalesce:
     @given(pieces(MAX_DATAGRAM + 1), st.sampled_from([1, 2, 5, SAFE_SEGMENTS, MAX_SEGMENTS]))
-    def test_the_bursts_have_the_datagrams_in_order_and_keep_the_limits(
-        self, parts: list[Pieces], segments: int
-    ) -> None:
+    def test_coalesced_bursts_keep_order_and_limits(self, parts: list[Pieces], segments: int) -> None:
         found = made(parts)
         gathered = coalesce(found, segments)
-        assert apart(gathered) == apart(found)
+        assert split_bursts(gathered) == split_bursts(found)
         for data, size in gathered:
             count = max(1, -(-len(data) // size))
             assert size >= 1
@@ -116,27 +114,27 @@ class TestGather:
             assert count == 1 or len(data) <= MAX_DATAGRAM
 
     @given(pieces(MAX_DATAGRAM + 1), st.sampled_from([1, 2, 5, SAFE_SEGMENTS, MAX_SEGMENTS]))
-    def test_datagrams_leave_in_as_few_bursts_as_possible(self, parts: list[Pieces], segments: int) -> None:
-        datagrams = apart(made(parts))
+    def test_datagrams_are_coalesced_into_as_few_bursts_as_possible(self, parts: list[Pieces], segments: int) -> None:
+        datagrams = split_bursts(made(parts))
         assert len(coalesce(datagrams, segments)) == fewest(datagrams, segments)
 
     @pytest.mark.parametrize(("size", "most"), [(1, 64), (1_000, 64), (1_024, 63), (32_753, 2), (32_754, 1)])
     @pytest.mark.parametrize("joined", [False, True])
-    def test_a_burst_is_as_large_as_one_call_can_send(self, size: int, most: int, joined: bool) -> None:
+    def test_coalesced_bursts_reach_the_maximum_of_one_call(self, size: int, most: int, joined: bool) -> None:
         datagrams = [bytes([row % 256]) * size for row in range(3 * most)]
         found: list[Item] = [Burst(b"".join(datagrams), size)] if joined else [*datagrams]
         gathered = coalesce(found, 64)
         assert [len(burst.data) for burst in gathered] == [most * size] * 3
-        assert apart(gathered) == datagrams
+        assert split_bursts(gathered) == datagrams
 
-    def test_only_the_last_of_a_burst_is_shorter(self) -> None:
+    def test_only_the_last_datagram_of_a_burst_is_shorter(self) -> None:
         found: list[Item] = [b"aa", b"b", b"c", Burst(b"ddeef", 2), b"gg", Burst(b"hhi", 2), b"jj", Burst(b"k", 2)]
         assert coalesce(found, 64) == [(b"aab", 2), (b"c", 1), (b"ddeef", 2), (b"gghhi", 2), (b"jjk", 2)]
 
     @pytest.mark.parametrize(
         ("count", "size"), [(64, 1_000), (65, 1_000), (66, 1_000), (64, 1_024), (65, 1), (2, 32_754)]
     )
-    def test_one_burst_is_cut_only_where_it_is_too_large(self, count: int, size: int) -> None:
+    def test_a_burst_is_split_only_at_the_limit(self, count: int, size: int) -> None:
         burst = Burst(bytes(count * size), size)
         gathered = coalesce([burst], 64)
         most = min(64, MAX_DATAGRAM // size)
@@ -144,35 +142,35 @@ class TestGather:
             count % most > 0
         )
 
-    def test_what_is_left_of_a_burst_that_is_cut_is_joined_by_what_follows(self) -> None:
+    def test_the_rest_of_a_split_burst_is_coalesced_with_following_datagrams(self) -> None:
         found: list[Item] = [Burst(b"aabbccddee", 2), b"ff", b"gg"]
         assert coalesce(found, 3) == [(b"aabbcc", 2), (b"ddeeff", 2), (b"gg", 2)]
         assert coalesce([Burst(b"aabbccdde", 2), b"ff"], 3) == [(b"aabbcc", 2), (b"dde", 2), (b"ff", 2)]
 
     @pytest.mark.parametrize("alone", [b"", bytes(MAX_DATAGRAM + 1)])
-    def test_what_has_no_data_or_too_much_is_alone(self, alone: bytes) -> None:
+    def test_empty_and_oversized_datagrams_are_not_coalesced(self, alone: bytes) -> None:
         gathered = coalesce([alone, alone, b"x", alone, b"x", b"x"], 64)
         assert [data for data, _ in gathered] == [alone, alone, b"x", alone, b"xx"]
 
-    def test_what_one_call_can_send_as_it_is_is_not_copied(self) -> None:
+    def test_a_burst_that_one_call_can_send_is_not_copied(self) -> None:
         found: list[Item] = [Burst(b"aabb", 2), b"ccc", Burst(memoryview(bytearray(b"dddd")), 1), memoryview(b"ee")]
         gathered = coalesce(found, 64)
         assert len(gathered) == len(found)
         for burst, item in zip(gathered, found, strict=True):
             assert burst.data is (item.data if isinstance(item, Burst) else item)
 
-    def test_a_view_that_is_cut_is_not_copied(self) -> None:
+    def test_splitting_a_view_does_not_copy_it(self) -> None:
         buffer = bytearray(b"aabbccd")
         gathered = coalesce([Burst(memoryview(buffer), 2)], 2)
         buffer[:] = b"AABBCCD"
-        assert apart(gathered) == [b"AA", b"BB", b"CC", b"D"]
+        assert split_bursts(gathered) == [b"AA", b"BB", b"CC", b"D"]
 
-    def test_nothing_is_no_burst(self) -> None:
+    def test_coalescing_no_datagrams_returns_no_bursts(self) -> None:
         assert coalesce([], 64) == []
 
 
 class Scripted:
-    """Stands before a socket, or before none: counts its calls, and refuses what it is told to.
+    """A proxy of a socket, or of none, that counts calls and refuses on request.
 
     :param real: carries out what is not refused; without, all of it is as good as sent.
     :param refuses: the error that sending so many bytes as datagrams of such a size to a host gives, or ``None``.
@@ -204,9 +202,9 @@ class Scripted:
         self.calls[name] += 1
         error = self.refuses(len(data), size, peer[0])
         if error is not None:
-            raise OSError(error, "refused")  # Python makes a BlockingIOError of EAGAIN.
+            raise OSError(error, "refused")  # Python raises BlockingIOError for EAGAIN.
         self.sent.append(max(1, -(-len(data) // size)))
-        self.passed += apart([Burst(data, size)])
+        self.passed += split_bursts([Burst(data, size)])
 
     def recvfrom_into(self, view: memoryview) -> Any:
         self.calls["recvfrom_into"] += 1
@@ -217,12 +215,12 @@ class Scripted:
         return self._real.recvmsg_into(buffers, room)
 
     def setsockopt(self, level: int, option: int, value: int) -> None:
-        """As a kernel that knows bursts has it."""
+        """Accept the option, like a kernel with offload."""
 
 
 @pytest.fixture
 def sockets() -> Iterator[Callable[..., socket.socket]]:
-    """Make sockets that are closed afterwards."""
+    """Return a factory of sockets that are closed afterwards."""
     with ExitStack() as opened:
 
         def make(host: str = "127.0.0.1") -> socket.socket:
@@ -239,11 +237,11 @@ def bound(host: str = "127.0.0.1") -> socket.socket:
 
 
 def wait_for(sock: socket.socket) -> None:
-    assert select.select([sock], [], [], PATIENCE)[0], "nothing came"
+    assert select.select([sock], [], [], PATIENCE)[0], "no datagram arrived"
 
 
 def received(receiving: SegmentingSocket, real: socket.socket, count: int) -> list[tuple[bytes, Address]]:
-    """Receive until so many datagrams are here."""
+    """Receive ``count`` datagrams."""
     found: list[tuple[bytes, Address]] = []
     buffer = bytearray(4 * RECEIVE_BYTES)
     while len(found) < count:
@@ -251,7 +249,7 @@ def received(receiving: SegmentingSocket, real: socket.socket, count: int) -> li
         batch = receiving.receive_batch(buffer)
         assert not any(run.truncated for run in batch.runs)
         found += [(bytes(datagram), peer) for datagram, peer, _ in batch]
-    assert not receiving.receive_batch(buffer).runs, "more came than was sent"
+    assert not receiving.receive_batch(buffer).runs, "more datagrams arrived than were sent"
     return found
 
 
@@ -265,23 +263,23 @@ needs_bursts = pytest.mark.skipif(not has_bursts(), reason="this kernel has no U
 
 
 class TestOnTheLoopback:
-    # Not shrunk: each example in which something is missing takes all the patience there is.
+    # Not shrunk, since each failing example waits for the whole timeout.
     @settings(phases=[Phase.explicit, Phase.reuse, Phase.generate])
     @given(pieces(MAX_DATAGRAM), st.booleans(), st.booleans())
-    def test_what_is_sent_comes_in_order(self, parts: list[Pieces], sends: bool, receives: bool) -> None:
+    def test_bursts_are_received_in_order(self, parts: list[Pieces], sends: bool, receives: bool) -> None:
         with bound() as from_here, bound() as to_here:
             sending, receiving = SegmentingSocket(from_here, offload=sends), SegmentingSocket(to_here, offload=receives)
             for burst in coalesce(made(parts), sending.segments):
                 assert sending.send(burst, to_here.getsockname()) is None
-                # Each at once: all together they might overflow the receive buffer.
-                came = received(receiving, to_here, len(apart([burst])))
-                assert came == [(datagram, from_here.getsockname()) for datagram in apart([burst])]
+                # Received one by one, since all together might overflow the receive buffer.
+                came = received(receiving, to_here, len(split_bursts([burst])))
+                assert came == [(datagram, from_here.getsockname()) for datagram in split_bursts([burst])]
             assert not sending.errors
             assert not receiving.errors
 
     @needs_bursts
     @pytest.mark.parametrize("size", [1, 300, 1_000])
-    def test_one_call_carries_many(self, sockets: Callable[..., socket.socket], size: int) -> None:
+    def test_one_system_call_carries_many_datagrams(self, sockets: Callable[..., socket.socket], size: int) -> None:
         from_here, to_here = sockets(), sockets()
         sending, receiving = SegmentingSocket(from_here), SegmentingSocket(to_here)
         sending.socket, receiving.socket = Scripted(from_here), Scripted(to_here)
@@ -296,7 +294,7 @@ class TestOnTheLoopback:
         assert receiving.socket.calls == {"recvmsg_into": 2}, "one for all of them, one that finds no more"
 
     @needs_bursts
-    def test_the_last_may_be_shorter(self, sockets: Callable[..., socket.socket]) -> None:
+    def test_the_last_received_datagram_of_a_burst_may_be_shorter(self, sockets: Callable[..., socket.socket]) -> None:
         from_here, to_here = sockets(), sockets()
         sending, receiving = SegmentingSocket(from_here), SegmentingSocket(to_here)
         assert sending.send(Burst(b"aabbccd", 2), to_here.getsockname()) is None
@@ -306,7 +304,7 @@ class TestOnTheLoopback:
         assert [bytes(datagram) for datagram, _, _ in batch] == [b"aa", b"bb", b"cc", b"d"]
 
     @needs_bursts
-    def test_who_knows_nothing_of_bursts_gets_datagrams(self, sockets: Callable[..., socket.socket]) -> None:
+    def test_a_receiver_without_offload_gets_single_datagrams(self, sockets: Callable[..., socket.socket]) -> None:
         from_here, to_here = sockets(), sockets()
         datagrams = [bytes([row]) * 100 for row in range(64)] + [b"end"]
         for burst in coalesce(datagrams, SAFE_SEGMENTS):
@@ -317,7 +315,7 @@ class TestOnTheLoopback:
         with pytest.raises(BlockingIOError):
             to_here.recvfrom(RECEIVE_BYTES)
 
-    def test_without_offload_each_datagram_is_a_call(self, sockets: Callable[..., socket.socket]) -> None:
+    def test_without_offload_each_datagram_is_one_system_call(self, sockets: Callable[..., socket.socket]) -> None:
         from_here, to_here = sockets(), sockets()
         sending, receiving = SegmentingSocket(from_here, offload=False), SegmentingSocket(to_here, offload=False)
         assert (sending.segments, receiving.receives_bursts) == (1, False)
@@ -333,17 +331,19 @@ class TestOnTheLoopback:
         assert receiving.socket.calls == {"recvfrom_into": 31}
 
     @needs_bursts
-    def test_bursts_of_several_sizes_and_peers_are_told_apart(self, sockets: Callable[..., socket.socket]) -> None:
+    def test_received_bursts_of_several_sizes_and_peers_are_separated(
+        self, sockets: Callable[..., socket.socket]
+    ) -> None:
         senders, to_here = [sockets(), sockets()], sockets()
         expected = []
         for turn, size in enumerate([5, 7, 7, 5, 5]):
             from_here = senders[turn % 2]
             burst = Burst(b"".join(b"%0*d" % (size, row) for row in range(10)), size)
             assert SegmentingSocket(from_here).send(burst, to_here.getsockname()) is None
-            expected += [(datagram, from_here.getsockname()) for datagram in apart([burst])]
+            expected += [(datagram, from_here.getsockname()) for datagram in split_bursts([burst])]
         assert received(SegmentingSocket(to_here), to_here, 50) == expected
 
-    def test_a_datagram_that_cannot_be_sent_is_counted(self, sockets: Callable[..., socket.socket]) -> None:
+    def test_a_send_error_of_a_datagram_is_counted(self, sockets: Callable[..., socket.socket]) -> None:
         from_here, to_here = sockets(), sockets()
         errors: Counter[str] = Counter()
         sending = SegmentingSocket(from_here, errors=errors)
@@ -355,18 +355,18 @@ class TestOnTheLoopback:
 
 
 def burst_of(count: int, size: int = 3) -> Burst:
-    """So many datagrams; the last is shorter."""
+    """Return a burst whose last datagram is shorter."""
     return Burst(b"".join(b"%0*d" % (size, row) for row in range(count))[:-1], size)
 
 
-class TestWhatIsRefused:
-    def test_a_kernel_that_sends_fewer_at_once_is_sent_fewer(self, sockets: Callable[..., socket.socket]) -> None:
+class TestRefusedBursts:
+    def test_the_segment_limit_is_reduced_for_an_older_kernel(self, sockets: Callable[..., socket.socket]) -> None:
         from_here, to_here = sockets(), sockets()
         older = Scripted(from_here, lambda length, size, _: EINVAL if length > SAFE_SEGMENTS * size else None)
         sending, burst = SegmentingSocket(older), burst_of(150)  # type: ignore[arg-type]
         assert sending.segments == MAX_SEGMENTS
         assert sending.send(burst, to_here.getsockname()) is None
-        assert [datagram for datagram, _ in received(SegmentingSocket(to_here), to_here, 150)] == apart([burst])
+        assert [datagram for datagram, _ in received(SegmentingSocket(to_here), to_here, 150)] == split_bursts([burst])
         assert older.sent == [64, 64, 22]
         assert sending.segments == SAFE_SEGMENTS
         older.calls.clear()
@@ -376,7 +376,7 @@ class TestWhatIsRefused:
         assert not sending.errors
 
     @pytest.mark.parametrize("error", [EMSGSIZE, EIO, EINVAL, EOPNOTSUPP, ENOPROTOOPT])
-    def test_where_bursts_cannot_go_datagrams_go_one_by_one(
+    def test_a_refused_burst_is_sent_as_single_datagrams(
         self, sockets: Callable[..., socket.socket], error: int
     ) -> None:
         from_here, to_here = sockets("0.0.0.0"), sockets()
@@ -386,20 +386,22 @@ class TestWhatIsRefused:
         sending, burst = SegmentingSocket(narrow), burst_of(20)  # type: ignore[arg-type]
         assert sending.send(burst, to_here.getsockname()) is None
         assert sending.send(burst, to_here.getsockname()) is None
-        assert [datagram for datagram, _ in received(SegmentingSocket(to_here), to_here, 40)] == 2 * apart([burst])
+        assert [datagram for datagram, _ in received(SegmentingSocket(to_here), to_here, 40)] == 2 * split_bursts(
+            [burst]
+        )
         assert narrow.calls == {"sendmsg": 1, "sendto": 40}, "the second burst is not tried"
         assert not sending.errors
         assert sending.segments == MAX_SEGMENTS
 
     @pytest.mark.parametrize("error", [EMSGSIZE, EIO])
-    def test_a_way_that_takes_no_bursts_says_nothing_about_the_kernel(self, error: int) -> None:
+    def test_a_burst_refused_by_a_route_does_not_disable_offload(self, error: int) -> None:
         narrow = Scripted(refuses=lambda length, size, _: error if length > size else None)
         sending = SegmentingSocket(narrow)  # type: ignore[arg-type]
         assert sending.send(burst_of(100), PEER) is None
         assert narrow.calls == {"sendmsg": 1, "sendto": 100}
         assert sending.segments == MAX_SEGMENTS
 
-    def test_only_what_is_as_long_as_what_was_refused_goes_one_by_one(self) -> None:
+    def test_only_datagrams_of_the_refused_size_are_sent_singly(self) -> None:
         narrow = Scripted(refuses=lambda length, size, host: EMSGSIZE if length > size > 9 and host == "a" else None)
         sending = SegmentingSocket(narrow)  # type: ignore[arg-type]
         for size, host, sent in [
@@ -414,14 +416,14 @@ class TestWhatIsRefused:
             assert narrow.sent == sent, (size, host)
         assert narrow.calls["sendmsg"] == 3
 
-    def test_the_larger_of_two_sizes_is_not_tried_when_the_smaller_was_refused(self) -> None:
+    def test_sizes_above_a_refused_one_are_not_tried_as_bursts(self) -> None:
         narrow = Scripted(refuses=lambda length, size, _: EMSGSIZE if length > size >= 9 else None)
         sending = SegmentingSocket(narrow)  # type: ignore[arg-type]
         for size in (20, 10, 15, 20, 10):
             assert sending.send(burst_of(5, size), PEER) is None
         assert narrow.calls["sendmsg"] == 2
 
-    def test_bursts_are_tried_again_after_a_while(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_refused_bursts_are_retried_after_an_interval(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(gso, "_SMALL_MTU_RETRY_BURSTS", 4)
         narrow = Scripted(refuses=lambda length, size, _: EMSGSIZE if length > size else None)
         sending = SegmentingSocket(narrow)  # type: ignore[arg-type]
@@ -435,19 +437,19 @@ class TestWhatIsRefused:
         for _ in range(3):
             narrow.sent.clear()
             assert sending.send(burst_of(3), PEER) is None
-        assert narrow.sent == [3], "the way is wide again"
+        assert narrow.sent == [3], "bursts are accepted again"
 
-    def test_what_is_remembered_of_hosts_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_memory_of_hosts_with_a_small_mtu_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(gso, "_MAX_SMALL_MTU_HOSTS", 5)
         narrow = Scripted(refuses=lambda length, size, _: EMSGSIZE if length > size else None)
         sending = SegmentingSocket(narrow)  # type: ignore[arg-type]
         for host in range(40):
             assert sending.send(burst_of(3), (f"192.0.2.{host}", 9)) is None
             assert 0 < len(sending._small_mtu_hosts) <= 5
-        assert narrow.passed == 40 * apart([burst_of(3)])
+        assert narrow.passed == 40 * split_bursts([burst_of(3)])
 
     @pytest.mark.parametrize(("error", "name"), [(EPERM, "EPERM"), (ENETUNREACH, "ENETUNREACH"), (99_999, "unknown")])
-    def test_any_other_error_is_counted_for_each_datagram(self, error: int, name: str) -> None:
+    def test_a_send_error_of_a_burst_is_counted_per_datagram(self, error: int, name: str) -> None:
         refusing = Scripted(refuses=lambda *_: error)
         sending = SegmentingSocket(refusing)  # type: ignore[arg-type]
         for burst, errors in [(burst_of(7), 7), (Burst(b"abc", 3), 8), (Burst(b"", 1), 9), (burst_of(150), 159)]:
@@ -455,7 +457,7 @@ class TestWhatIsRefused:
             assert sending.errors == {name: errors}
         assert refusing.calls == {"sendmsg": 2, "sendto": 2}
 
-    def test_what_cannot_go_one_by_one_either_is_counted_for_each_datagram(self) -> None:
+    def test_single_send_errors_after_a_refused_burst_are_counted(self) -> None:
         sending = SegmentingSocket(Scripted(refuses=lambda *_: EMSGSIZE))  # type: ignore[arg-type]
         assert sending.send(burst_of(7), PEER) is None
         assert sending.send(burst_of(7), PEER) is None
@@ -468,10 +470,10 @@ class TestWhatIsRefused:
         room=st.integers(0, 6) | st.integers(0, 150),
         refusal=st.sampled_from([(1, EIO), (1, EINVAL), (SAFE_SEGMENTS, EINVAL), (MAX_SEGMENTS, EINVAL)]),
     )
-    def test_what_finds_no_room_is_handed_back(
+    def test_the_unsent_rest_of_a_burst_is_returned(
         self, count: int, size: int, whole: bool, room: int, refusal: tuple[int, int]
     ) -> None:
-        """However many calls a burst takes, what is left begins with the first datagram that did not leave."""
+        """The returned rest begins with the first unsent datagram, after any number of calls."""
         data = b"".join(b"%0*d" % (size, row) for row in range(count))[-count * size :]
         burst = Burst(data if whole or len(data) == 1 else data[:-1], size)
         calls, (most, error) = 0, refusal
@@ -486,15 +488,15 @@ class TestWhatIsRefused:
         full = Scripted(refuses=refuses)
         sending = SegmentingSocket(full)  # type: ignore[arg-type]
         left = sending.send(burst, PEER)
-        assert full.passed + (apart([left]) if left is not None else []) == apart([burst])
+        assert full.passed + (split_bursts([left]) if left is not None else []) == split_bursts([burst])
         assert len(full.sent) <= room
         assert left is None or left.size == size
         room = 10**6
         assert left is None or sending.send(left, PEER) is None
-        assert full.passed == apart([burst])
+        assert full.passed == split_bursts([burst])
         assert not sending.errors
 
-    def test_a_kernel_without_bursts_is_known_from_the_beginning(self) -> None:
+    def test_a_kernel_without_offload_is_detected_at_the_start(self) -> None:
         class Old(Scripted):
             def setsockopt(self, level: int, option: int, value: int) -> None:
                 raise OSError(ENOPROTOOPT, "Protocol not available")
@@ -502,7 +504,7 @@ class TestWhatIsRefused:
         old = SegmentingSocket(Old())  # type: ignore[arg-type]
         assert (old.segments, old.receives_bursts) == (1, False)
 
-    def test_what_the_kernel_offers_is_asked_for_each_direction(self) -> None:
+    def test_offload_is_probed_per_direction(self) -> None:
         class OneWay(Scripted):
             def setsockopt(self, level: int, option: int, value: int) -> None:
                 if option == UDP_GRO:
@@ -513,14 +515,14 @@ class TestWhatIsRefused:
 
 
 class Arriving:
-    """A socket on which this arrives, an item a call: the bytes, the size that the kernel gives, flags; or an error."""
+    """A socket that returns one item per call: bytes, segment size and flags, or an error."""
 
     def __init__(self, arrives: Iterator[tuple[bytes, int | None, int] | OSError]) -> None:
         self._arrives = arrives
         self.smallest_room = 2 * RECEIVE_BYTES
 
     def setsockopt(self, level: int, option: int, value: int) -> None:
-        """As a kernel that knows bursts has it."""
+        """Accept the option, like a kernel with offload."""
 
     def recvmsg_into(self, buffers: Sequence[memoryview], room: int) -> Any:
         [view] = buffers
@@ -547,7 +549,7 @@ def rows(batch: Batch) -> list[tuple[bytes, bool]]:
 
 class TestReceiving:
     @pytest.mark.parametrize("room", [0, 1, 60])
-    def test_what_the_kernel_cuts_is_marked(self, sockets: Callable[..., socket.socket], room: int) -> None:
+    def test_a_truncated_datagram_is_flagged(self, sockets: Callable[..., socket.socket], room: int) -> None:
         class Narrow(Scripted):
             def recvmsg_into(self, buffers: Sequence[memoryview], control_room: int) -> Any:
                 return super().recvmsg_into([buffers[0][:room]], control_room)
@@ -564,29 +566,29 @@ class TestReceiving:
     @pytest.mark.parametrize(
         ("length", "expected"), [(5, [2, 2, 1]), (4, [2, 2]), (2, [2]), (1, [1])], ids=["rest", "whole", "one", "less"]
     )
-    def test_of_a_burst_that_was_cut_the_last_is_marked(self, length: int, expected: list[int]) -> None:
+    def test_the_last_datagram_of_a_truncated_burst_is_flagged(self, length: int, expected: list[int]) -> None:
         receiving = arriving((b"zz", None, 0), (b"x" * length, 2, socket.MSG_TRUNC), (b"zz", None, 0))
         found = rows(receiving.receive_batch(bytearray(2 * RECEIVE_BYTES)))
         assert [len(data) for data, _ in found] == [2, *expected, 2]
         assert [truncated for _, truncated in found] == [False] * len(expected) + [True, False]
 
-    def test_other_flags_mean_nothing(self) -> None:
+    def test_other_receive_flags_are_ignored(self) -> None:
         others = 0x7FFF & ~socket.MSG_TRUNC
         assert rows(arriving((b"abc", 2, others)).receive_batch(bytearray(RECEIVE_BYTES))) == [
             (b"ab", False),
             (b"c", False),
         ]
 
-    def test_a_size_takes_more_than_one_byte(self) -> None:
+    def test_segment_sizes_over_one_byte_are_parsed(self) -> None:
         batch = arriving((bytes(3 * 513), 513, 0)).receive_batch(bytearray(RECEIVE_BYTES))
         assert [(run.rows, run.size) for run in batch.runs] == [(3, 513)]
 
     @pytest.mark.parametrize(("size", "batches"), [(10, [7, 3]), (20_000, [4, 4, 2]), (MAX_DATAGRAM, [2] * 5)])
-    def test_there_is_room_for_whatever_may_come(self, size: int, batches: list[int]) -> None:
+    def test_every_receive_has_buffer_space_for_a_full_burst(self, size: int, batches: list[int]) -> None:
         items = iter([(bytes(size), None, 0)] * 10)
         socket_ = Arriving(items)
         receiving = SegmentingSocket(socket_)  # type: ignore[arg-type]
-        # As much as seven small ones leave behind them.
+        # The space that seven small datagrams leave.
         buffer = bytearray(RECEIVE_BYTES + 65) if size == 10 else bytearray(2 * RECEIVE_BYTES)
         found = []
         while batch := len(receiving.receive_batch(buffer)):
@@ -594,24 +596,24 @@ class TestReceiving:
         assert found == batches
         assert socket_.smallest_room >= RECEIVE_BYTES
 
-    def test_a_batch_ends_when_it_has_enough_datagrams(self) -> None:
+    def test_a_receive_batch_ends_at_its_datagram_limit(self) -> None:
         burst = bytes(1_000), 10, 0
         receiving = arriving(*[burst] * 50)
         assert len(receiving.receive_batch(bytearray(4 * RECEIVE_BYTES))) == -(-MAX_BATCH_DATAGRAMS // 100) * 100
         assert len(receiving.receive_batch(bytearray(4 * RECEIVE_BYTES))) == 5_000 - 4_100
 
-    def test_the_kernel_is_asked_no_more_often_than_wanted(self) -> None:
+    def test_a_receive_batch_makes_no_more_calls_than_requested(self) -> None:
         receiving = arriving((b"aab", 2, 0), (b"c", None, 0), (b"d", None, 0), (b"e", None, 0))
         found = [rows(receiving.receive_batch(bytearray(4 * RECEIVE_BYTES), calls=calls)) for calls in (1, 2, 2)]
         assert [[data for data, _ in batch] for batch in found] == [[b"aa", b"b"], [b"c", b"d"], [b"e"]]
 
-    def test_an_error_ends_a_batch_and_loses_nothing(self) -> None:
+    def test_a_receive_error_ends_a_batch_without_loss(self) -> None:
         receiving = arriving((b"1", None, 0), OSError(EHOSTUNREACH, "No route to host"), (b"2", None, 0))
         found = [rows(receiving.receive_batch(bytearray(2 * RECEIVE_BYTES))) for _ in range(3)]
         assert found == [[(b"1", False)], [(b"2", False)], []]
         assert receiving.errors == {"EHOSTUNREACH": 1}
 
-    def test_an_interruption_is_no_error(self) -> None:
+    def test_an_interrupted_receive_is_no_error(self) -> None:
         receiving = arriving((b"1", None, 0), InterruptedError(), (b"2", None, 0))
         assert [rows(receiving.receive_batch(bytearray(2 * RECEIVE_BYTES))) for _ in range(2)] == [
             [(b"1", False)],
@@ -660,8 +662,8 @@ print(json.dumps({"steps": steps, "errors": sending.errors, "segments": sending.
 
 
 @needs_bursts
-def test_a_link_with_a_smaller_mtu(program: Callable[[str, str], Path]) -> None:
-    """What the kernel itself refuses: a loopback of our own, in a network of our own, has a small MTU."""
+def test_bursts_over_a_link_with_a_smaller_mtu_are_sent_singly(program: Callable[[str, str], Path]) -> None:
+    """Run in a network namespace whose loopback has a small MTU, so that the kernel refuses bursts."""
     unshare = str(program("unshare", "util-linux"))
     tried = subprocess.run([unshare, "-n", "true"], capture_output=True, text=True, timeout=PATIENCE)
     if tried.returncode:

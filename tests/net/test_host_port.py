@@ -13,7 +13,7 @@ from fyrehose_twisted.net.addresses import loopback_endpoint, parse_host_port, r
 
 
 class Resolver:
-    """A reactor that knows one name."""
+    """A reactor that resolves one name."""
 
     def resolve(self, host: str) -> Any:
         return succeed("192.0.2.1") if host == "known.example" else fail(DNSLookupError("no such name"))
@@ -23,24 +23,24 @@ class Resolver:
     ("text", "address"),
     [("127.0.0.1:2323", ("127.0.0.1", 2323)), ("a.example:1", ("a.example", 1)), ("b:65535", ("b", 65_535))],
 )
-def test_host_and_port(text: str, address: tuple[str, int]) -> None:
+def test_host_and_port_are_parsed(text: str, address: tuple[str, int]) -> None:
     assert parse_host_port(text) == address
 
 
 @pytest.mark.parametrize("text", ["", ":", "host", "host:", ":2323", "host:0", "host:65536", "host:-1", "host:x"])
-def test_what_is_no_host_and_port(text: str) -> None:
+def test_an_invalid_host_and_port_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"is not HOST:PORT, such as 127\.0\.0\.1:2323"):
         parse_host_port(text)
 
 
 @pytest.mark.parametrize("text", ["[::1]:2323", "::1", "::1:2323", "[::1]"])
-def test_an_ipv6_address_is_refused_with_its_reason(text: str) -> None:
+def test_an_ipv6_host_is_refused_with_its_reason(text: str) -> None:
     with pytest.raises(ConfigurationError, match="is an IPv6 address, and fyrehose uses IPv4 only: give an IPv4 add"):
         parse_host_port(text)
 
 
 @pytest_twisted.ensureDeferred
-async def test_resolving() -> None:
+async def test_a_host_name_is_resolved_with_its_port() -> None:
     assert await resolve_host_port(Resolver(), "known.example:7") == ("192.0.2.1", 7)
     with pytest.raises(OperationalError, match=r"'unknown\.example' has no IPv4 address .*no such name"):
         await resolve_host_port(Resolver(), "unknown.example:7")
@@ -57,13 +57,13 @@ async def test_resolving() -> None:
         ("tcp:9100:interface=192.0.2.1", "192.0.2.1"),
     ],
 )
-def test_an_endpoint_is_on_loopback_unless_it_says_otherwise(description: str, interface: str) -> None:
+def test_an_endpoint_listens_on_loopback_by_default(description: str, interface: str) -> None:
     reactor = MemoryReactor()
     loopback_endpoint(reactor, description).listen(None)
     assert [(port, where) for port, _, _, where in reactor.tcpServers] == [(9100, interface)]
 
 
 @pytest.mark.parametrize("description", ["", "tcp", "tcp:", "tcp:x", "nothing:9100", "tcp:1:2:3:4:5"])
-def test_what_is_no_endpoint(description: str) -> None:
+def test_an_invalid_endpoint_description_is_refused(description: str) -> None:
     with pytest.raises(ConfigurationError, match="is not an endpoint such as tcp:9100"):
         loopback_endpoint(MemoryReactor(), description)

@@ -1,4 +1,4 @@
-"""Ports that are bound, told of, and let go of."""
+"""Binding, reporting and closing of listening ports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Port:
 
 
 class Endpoint:
-    """Listens when it is told to."""
+    """An endpoint that listens on request."""
 
     def __init__(self) -> None:
         self.cancelled = 0
@@ -50,10 +50,10 @@ class Ready:
 
 
 def entrances(*endpoints: Any) -> ListeningPorts:
-    made = ListeningPorts(None, "tcp:7000", "test")
+    ports = ListeningPorts(None, "tcp:7000", "test")
     for number, endpoint in enumerate(endpoints):
-        made.add_port(ListeningEndpoint(f"option-{number}", f"tcp:{number}", endpoint, Factory()))
-    return made
+        ports.add_port(ListeningEndpoint(f"option-{number}", f"tcp:{number}", endpoint, Factory()))
+    return ports
 
 
 def outcome(coroutine: Any) -> list[Any]:
@@ -66,54 +66,54 @@ def taken() -> Deferred[Any]:
     return fail(CannotListenError("127.0.0.1", 7_000, OSError(98, "Address already in use")))
 
 
-def test_what_is_listened_on() -> None:
-    made = entrances(Ready(succeed(Port())), Ready(succeed(Port(UNIXAddress(b"here")))))
-    assert outcome(made.wait_bound()) == [None]
-    assert made.all_bound
-    assert made.addresses == {"option-0": ["127.0.0.1:7000"], "option-1": ["here"]}
-    assert str(made) == "127.0.0.1:7000, here"
+def test_listening_ports_report_their_addresses() -> None:
+    ports = entrances(Ready(succeed(Port())), Ready(succeed(Port(UNIXAddress(b"here")))))
+    assert outcome(ports.wait_bound()) == [None]
+    assert ports.all_bound
+    assert ports.addresses == {"option-0": ["127.0.0.1:7000"], "option-1": ["here"]}
+    assert str(ports) == "127.0.0.1:7000, here"
 
 
-def test_a_port_in_use_is_told_with_its_option() -> None:
+def test_a_listening_port_in_use_is_reported_with_its_option() -> None:
     port = Port()
-    made = entrances(Ready(succeed(port)), Ready(taken()))
-    (failure,) = outcome(made.wait_bound())
+    ports = entrances(Ready(succeed(port)), Ready(taken()))
+    (failure,) = outcome(ports.wait_bound())
     assert failure.check(OperationalError)
     assert str(failure.value) == "--option-1: cannot listen on tcp:1: Address already in use"
-    assert not made.all_bound
-    told: list[Exception] = []
-    made.report_failures(told.append)
-    made.report_failures(told.append)
-    assert list(map(str, told)) == [str(failure.value)]
-    assert outcome(made.close()) == [None]
-    assert (port.stopped, made.addresses) == (1, {})
+    assert not ports.all_bound
+    reported: list[Exception] = []
+    ports.report_failures(reported.append)
+    ports.report_failures(reported.append)
+    assert list(map(str, reported)) == [str(failure.value)]
+    assert outcome(ports.close()) == [None]
+    assert (port.stopped, ports.addresses) == (1, {})
 
 
-def test_it_closes_while_it_is_still_binding() -> None:
+def test_listening_ports_can_be_closed_while_binding() -> None:
     endpoint = Endpoint()
-    made = entrances(endpoint)
-    made.bind()
-    told: list[Exception] = []
-    made.report_failures(told.append)
-    binding = outcome(made.wait_bound())
-    assert outcome(made.close()) == [None]
-    assert (endpoint.cancelled, told, len(binding)) == (1, [], 1)
-    # And it can be bound again.
-    made.bind()
-    assert not made.all_bound
+    ports = entrances(endpoint)
+    ports.bind()
+    reported: list[Exception] = []
+    ports.report_failures(reported.append)
+    binding = outcome(ports.wait_bound())
+    assert outcome(ports.close()) == [None]
+    assert (endpoint.cancelled, reported, len(binding)) == (1, [], 1)
+    # The ports can be bound again.
+    ports.bind()
+    assert not ports.all_bound
     endpoint.waiting[1].callback(Port())
-    assert (made.all_bound, made.addresses) == (True, {"option-0": ["127.0.0.1:7000"]})
+    assert (ports.all_bound, ports.addresses) == (True, {"option-0": ["127.0.0.1:7000"]})
 
 
-def test_nobody_comes_in_before_there_is_somebody_to_speak_to() -> None:
-    made, inner = entrances(), Factory.forProtocol(lambda: Factory)  # type: ignore[arg-type]
-    assert made.gate.buildProtocol(None) is None
-    made.open(inner)
-    assert made.gate.buildProtocol(None) is not None
-    assert outcome(made.close()) == [None]
-    assert made.gate.buildProtocol(None) is None
+def test_connections_are_refused_until_the_gate_opens() -> None:
+    ports, inner = entrances(), Factory.forProtocol(lambda: Factory)  # type: ignore[arg-type]
+    assert ports.gate.buildProtocol(None) is None
+    ports.open(inner)
+    assert ports.gate.buildProtocol(None) is not None
+    assert outcome(ports.close()) == [None]
+    assert ports.gate.buildProtocol(None) is None
 
 
-def test_what_is_no_endpoint() -> None:
+def test_an_invalid_listening_endpoint_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="--listen 'nonsense' is not an endpoint such as tcp:7000"):
         entrances().add("listen", "nonsense", Factory())

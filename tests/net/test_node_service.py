@@ -1,4 +1,4 @@
-"""What every service that runs a node on stream connections does."""
+"""Base class of services that run a node on stream connections."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fyrehose_twisted.net.node_service import NodeService, Observers
 from fyrehose_twisted.net.service_config import ServiceConfig
 
 
-class IEar(Interface):
+class IListener(Interface):
     def heard(text: str) -> None:  # noqa: N805
-        """Text arrived."""
+        """Handle text."""
 
 
-@implementer(IEar)
-class Ear:
+@implementer(IListener)
+class RecordingListener:
     def __init__(self) -> None:
         self.texts: list[str] = []
 
@@ -29,16 +29,16 @@ class Ear:
         self.texts.append(text)
 
 
-@implementer(IEar)
-class BrokenEar:
+@implementer(IListener)
+class RaisingListener:
     def heard(self, text: str) -> None:
         raise RuntimeError("deaf")
 
 
 class Plain(NodeService):
-    """A service whose node is a list of what happened."""
+    """A service that records its calls instead of running a node."""
 
-    observed = IEar
+    observed = IListener
 
     def __init__(self, **options: Any) -> None:
         reactor = MemoryReactorClock()
@@ -67,29 +67,29 @@ class Plain(NodeService):
 
 
 def test_an_observer_that_raises_is_logged_and_the_others_are_notified() -> None:
-    observers, ear = Observers(IEar), Ear()
-    observers.add(BrokenEar())
-    observers.add(ear)
+    observers, listener = Observers(IListener), RecordingListener()
+    observers.add(RaisingListener())
+    observers.add(listener)
     with capturedLogs() as logs:
         observers.notify("heard", "one")
-    assert ear.texts == ["one"]
+    assert listener.texts == ["one"]
     [event] = [log for log in logs if log["log_level"] is LogLevel.critical]
-    assert "BrokenEar" in repr(event["listener"])
+    assert "RaisingListener" in repr(event["listener"])
     assert event["method"] == "heard"
 
 
 def test_an_observer_has_to_provide_the_interface() -> None:
     with pytest.raises(TypeError, match="Could not adapt"):
-        Observers(IEar).add(object())
+        Observers(IListener).add(object())
 
 
 def test_a_discarded_observer_is_not_notified_and_an_unknown_one_is_ignored() -> None:
-    observers, ear = Observers(IEar), Ear()
-    observers.add(ear)
-    observers.discard(ear)
-    observers.discard(ear)
+    observers, listener = Observers(IListener), RecordingListener()
+    observers.add(listener)
+    observers.discard(listener)
+    observers.discard(listener)
     observers.notify("heard", "one")
-    assert ear.texts == []
+    assert listener.texts == []
 
 
 def test_a_service_starts_and_stops_its_node() -> None:
@@ -113,13 +113,13 @@ def test_a_failure_halts_the_node_then_is_reported_then_fails_what_is_in_flight(
 
 
 @pytest.mark.parametrize("name", ["_start_node", "_halt", "_fail_pending"])
-def test_a_subclass_that_leaves_out_a_part_is_told_which(name: str) -> None:
+def test_a_subclass_without_a_required_method_is_reported(name: str) -> None:
     service = Plain()
     with pytest.raises(NotImplementedError, match=rf"Plain does not override {name}\(\)"):
         getattr(NodeService, name)(service, *([] if name == "_start_node" else [None]))
 
 
-def test_storage_that_cannot_be_closed_is_a_failure_of_the_service() -> None:
+def test_an_error_at_the_close_of_storage_fails_the_service() -> None:
     from fyrehose_twisted.errors import OperationalError
 
     class Storage:

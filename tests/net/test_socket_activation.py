@@ -1,4 +1,4 @@
-"""Sockets from systemd: which of them there are, and what they are."""
+"""Sockets passed by systemd."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fyrehose_twisted.net.socket_activation import activated_socket, activated_u
 
 @pytest.fixture
 def passed(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, socket.socket]]:
-    """Sockets as systemd passes them."""
+    """Return sockets passed as by systemd."""
     made = {
         "push": socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
         "http": socket.socket(socket.AF_INET, socket.SOCK_STREAM),
@@ -36,7 +36,7 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, socket.socket]
         one.close()
 
 
-def test_by_name_and_by_place(passed: dict[str, socket.socket]) -> None:
+def test_activated_sockets_are_found_by_name_and_index(passed: dict[str, socket.socket]) -> None:
     for number, (name, one) in enumerate(passed.items()):
         for copy in (activated_socket("x", name=name), activated_socket("x", index=number)):
             with closing(copy):
@@ -44,19 +44,19 @@ def test_by_name_and_by_place(passed: dict[str, socket.socket]) -> None:
     assert all(one.fileno() >= 0 for one in passed.values())
 
 
-def test_what_was_not_passed(passed: dict[str, socket.socket]) -> None:
+def test_a_socket_that_was_not_passed_is_an_error(passed: dict[str, socket.socket]) -> None:
     with pytest.raises(ConfigurationError, match=r"--x: systemd passed no socket named y \(it passed push, http"):
         activated_socket("x", name="y")
     with pytest.raises(ConfigurationError, match="no socket number 5"):
         activated_socket("x", index=5)
 
 
-def test_without_systemd() -> None:
+def test_socket_activation_without_systemd_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match="it passed none"):
         activated_socket("x", name="y")
 
 
-def test_datagrams(passed: dict[str, socket.socket]) -> None:
+def test_an_activated_udp_socket_is_nonblocking(passed: dict[str, socket.socket]) -> None:
     with closing(activated_udp_socket("x", "push")) as found:
         assert found.type & socket.SOCK_DGRAM
         assert not found.getblocking()
@@ -70,7 +70,7 @@ DOMAINS = {"http": "INET", "open": "INET", "six": "INET6", "unix": "UNIX"}
 
 
 @pytest.mark.parametrize(("name", "local"), [("http", True), ("open", False), ("six", True), ("unix", True)])
-def test_who_reaches_them(passed: dict[str, socket.socket], name: str, local: bool) -> None:
+def test_an_activated_socket_is_local_by_its_address(passed: dict[str, socket.socket], name: str, local: bool) -> None:
     with closing(activated_socket("x", name=name)) as found:
         assert is_local(found) is local
     text = f"systemd:domain={DOMAINS[name]}:name={name}"
@@ -96,6 +96,6 @@ def test_who_reaches_them(passed: dict[str, socket.socket], name: str, local: bo
     ],
 )
 @pytest.mark.usefixtures("passed")
-def test_endpoints_that_do_not_fit(text: str, said: str) -> None:
+def test_an_endpoint_that_does_not_match_the_activated_socket_is_refused(text: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^--http.*{said}"):
         parse_server_endpoint("http", text, "tcp:1")

@@ -1,4 +1,4 @@
-"""Links on transports that the test feeds, with a clock that only it moves; at the end on real sockets."""
+"""Stream driver on fake transports with a fake clock, and on real sockets."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ reactor: Any = installed_reactor
 HERE: Address = ("127.0.0.1", 7878)
 THERE: Address = ("192.0.2.7", 7878)
 DEADLINE = 120.0
-"""Seconds after which a test on real sockets fails. Nothing waits that long unless it is broken."""
+"""Seconds after which a test on real sockets fails."""
 
 
 @implementer(IStreamDecoder)
 class Lines:
-    """A message is a line; one that begins with ``!`` is none."""
+    """A decoder of lines; a line that begins with ``!`` is malformed."""
 
     def __init__(self) -> None:
         self.rest = b""
@@ -74,8 +74,8 @@ class LineCodec:
 
 
 @implementer(ILinkNode)
-class Toy:
-    """Notes what it is told, and wants what the test says."""
+class RecordingNode:
+    """A stream node that records its inputs and emits scripted outputs."""
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
@@ -118,12 +118,12 @@ class Toy:
 
     @property
     def words(self) -> list[str]:
-        """What it was told, without whom."""
+        """Return the recorded inputs without their peers."""
         return [entry[0] for entry in self.told]
 
 
 class Wire(StringTransport):
-    """A transport with room for ``room`` bytes; :meth:`leave` makes room."""
+    """A transport with a buffer of ``room`` bytes; :meth:`leave` frees space."""
 
     room = 65_536
 
@@ -154,7 +154,7 @@ class Wire(StringTransport):
 
 
 class Dialled:
-    """An endpoint whose dials the test answers."""
+    """An endpoint whose dials are answered by the test."""
 
     def __init__(self) -> None:
         self.factories: list[Any] = []
@@ -162,21 +162,24 @@ class Dialled:
 
     def connect(self, factory: Any) -> Deferred[Any]:
         self.factories.append(factory)
-        # As endpoints for TCP and UDP fail when they are cancelled.
-        problem = ConnectingCancelledError(IPv4Address("TCP", *THERE))
-        self.waiting.append(Deferred(lambda cancelled: cancelled.errback(problem)))
+        # Like TCP and UDP endpoints when they are cancelled.
+        error = ConnectingCancelledError(IPv4Address("TCP", *THERE))
+        self.waiting.append(Deferred(lambda cancelled: cancelled.errback(error)))
         return self.waiting[-1]
 
 
 class Running:
-    """Links of a toy, on a clock."""
+    """A stream driver with a recording node and a fake clock."""
 
     def __init__(
-        self, node: Toy | None = None, make_link: Callable[[Any], NodeConnection] = NodeConnection, **limits: Any
+        self,
+        node: RecordingNode | None = None,
+        make_link: Callable[[Any], NodeConnection] = NodeConnection,
+        **limits: Any,
     ) -> None:
         self.clock = Clock()
         self.clock.advance(1_000.0)
-        self.node = Toy() if node is None else node
+        self.node = RecordingNode() if node is None else node
         self.codec = LineCodec()
         self.endpoint = Dialled()
         self.order: list[Any] = []
@@ -225,12 +228,12 @@ def warnings(events: list[LogEvent]) -> list[str]:
     return [event["log_format"] for event in events if event.get("log_namespace", "").startswith("fyrehose")]
 
 
-def test_the_toy_and_its_codec_are_what_links_take() -> None:
-    assert verifyObject(ILinkNode, Toy())
+def test_the_test_node_and_codec_provide_their_interfaces() -> None:
+    assert verifyObject(ILinkNode, RecordingNode())
     assert verifyObject(IStreamCodec, LineCodec())
 
 
-def test_what_several_bring_in_one_turn_is_flushed_once() -> None:
+def test_inputs_of_several_connections_in_one_turn_are_flushed_once() -> None:
     running = Running()
     (one, _), (two, _) = running.accept(), running.accept(port=50_001)
     running.turn()
@@ -243,7 +246,7 @@ def test_what_several_bring_in_one_turn_is_flushed_once() -> None:
     assert running.node.drains == before + 1
 
 
-def test_writes_to_one_peer_are_joined_and_what_goes_to_several_is_encoded_once() -> None:
+def test_writes_to_a_peer_are_joined_and_broadcasts_encoded_once() -> None:
     running = Running()
     (one, first), (two, second) = running.accept(), running.accept(port=50_001)
     running.turn()
@@ -254,7 +257,7 @@ def test_writes_to_one_peer_are_joined_and_what_goes_to_several_is_encoded_once(
     assert running.codec.encoded == 2
 
 
-def test_it_is_durable_before_it_is_sent_and_sent_before_it_is_told() -> None:
+def test_a_stream_driver_persists_then_sends_then_emits_events() -> None:
     running = Running()
     link, wire = running.accept()
     running.turn()
@@ -264,7 +267,7 @@ def test_it_is_durable_before_it_is_sent_and_sent_before_it_is_told() -> None:
     assert running.order == [("kept", "promise"), ("sent", b"x\n"), ("told", "event")]
 
 
-def test_nothing_is_sent_when_the_promise_cannot_be_kept() -> None:
+def test_nothing_is_sent_if_persisting_fails() -> None:
     running = Running()
     link, wire = running.accept()
     running.turn()
@@ -276,7 +279,7 @@ def test_nothing_is_sent_when_the_promise_cannot_be_kept() -> None:
     assert wire.taken == []
 
 
-def test_an_accepted_connection_is_quick_and_has_its_own_peer() -> None:
+def test_an_accepted_connection_has_tcp_nodelay_and_its_own_peer() -> None:
     running = Running()
     (one, wire), (two, _) = running.accept(), running.accept(port=50_001)
     assert wire.noDelay if hasattr(wire, "noDelay") else True
@@ -284,7 +287,7 @@ def test_an_accepted_connection_is_quick_and_has_its_own_peer() -> None:
     assert two.peer == Peer(("192.0.2.1", 50_001), 2, False)
 
 
-def test_a_dial_that_opens() -> None:
+def test_a_successful_dial_reports_connected() -> None:
     running = Running()
     running.want(Dial(THERE))
     link = running.endpoint.factories[0].buildProtocol(None)
@@ -295,17 +298,17 @@ def test_a_dial_that_opens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "reason"),
+    ("error", "reason"),
     [(ConnectionRefusedError(), "refused"), (OSError(113, "No route to host"), "No route to host")],
 )
-def test_a_dial_that_fails(problem: Exception, reason: str) -> None:
+def test_a_failed_dial_reports_its_reason(error: Exception, reason: str) -> None:
     running = Running()
     running.want(Dial(THERE))
-    running.endpoint.waiting[0].errback(Failure(problem))
+    running.endpoint.waiting[0].errback(Failure(error))
     assert running.node.told == [("dial failed", THERE, reason)]
 
 
-def test_a_dial_that_takes_too_long() -> None:
+def test_a_dial_without_an_answer_times_out() -> None:
     running = Running(dial_timeout=3.0)
     running.want(Dial(THERE))
     running.clock.advance(2.9)
@@ -315,7 +318,7 @@ def test_a_dial_that_takes_too_long() -> None:
     assert running.links.counters["dials_failed"] == 1
 
 
-def test_a_dial_that_fails_at_once_is_told_after_everything_else_was_done() -> None:
+def test_an_immediate_dial_failure_is_reported_after_the_current_flush() -> None:
     running = Running()
     link, wire = running.accept()
     running.turn()
@@ -329,7 +332,7 @@ def test_a_dial_that_fails_at_once_is_told_after_everything_else_was_done() -> N
     assert seen == [1]
 
 
-def test_an_address_that_cannot_be_dialled_is_a_dial_that_failed() -> None:
+def test_an_address_without_an_endpoint_is_a_failed_dial() -> None:
     running = Running()
 
     def connect(factory: Any) -> Deferred[Any]:
@@ -341,7 +344,7 @@ def test_an_address_that_cannot_be_dialled_is_a_dial_that_failed() -> None:
     assert running.node.told == [("dial failed", THERE, "what is that?")]
 
 
-def test_what_cannot_be_encoded_ends_the_connection_and_nothing_else(logged: list[LogEvent]) -> None:
+def test_an_unencodable_message_ends_only_its_connection(logged: list[LogEvent]) -> None:
     running = Running()
     (one, first), (two, second) = running.accept(), running.accept(port=50_001)
     running.turn()
@@ -354,7 +357,7 @@ def test_what_cannot_be_encoded_ends_the_connection_and_nothing_else(logged: lis
     assert running.links.counters["unencodable"] == 1
 
 
-def test_hanging_up_lets_what_was_written_leave_and_is_not_told() -> None:
+def test_close_sends_written_data_and_is_not_reported_to_the_node() -> None:
     running = Running()
     link, wire = running.accept()
     running.turn()
@@ -368,7 +371,7 @@ def test_hanging_up_lets_what_was_written_leave_and_is_not_told() -> None:
     assert len(running.links) == 0
 
 
-def test_hanging_up_on_one_who_does_not_read_is_cut_off_in_the_end() -> None:
+def test_close_aborts_a_connection_whose_peer_does_not_read() -> None:
     running = Running(close_timeout=5.0)
     link, wire = running.accept()
     running.turn()
@@ -381,7 +384,7 @@ def test_hanging_up_on_one_who_does_not_read_is_cut_off_in_the_end() -> None:
     assert wire.aborted
 
 
-def test_hanging_up_waits_for_what_waits_here() -> None:
+def test_close_waits_for_buffered_data() -> None:
     running = Running()
     link, wire = running.accept()
     running.turn()
@@ -390,25 +393,25 @@ def test_hanging_up_waits_for_what_waits_here() -> None:
     wire.leave()
     assert wire.taken[-1] == b"last\n"
     assert wire.lost
-    assert wire.producer is None  # Or Twisted would not close it.
+    assert wire.producer is None  # Twisted closes a transport only without a producer.
 
 
 @pytest.mark.parametrize(
-    ("problem", "reason"), [(ConnectionDone(), "closed"), (ConnectionLost(), "reset"), (ValueError("odd"), "odd")]
+    ("error", "reason"), [(ConnectionDone(), "closed"), (ConnectionLost(), "reset"), (ValueError("odd"), "odd")]
 )
-def test_the_end_of_a_connection_is_told_with_its_reason(problem: Exception, reason: str) -> None:
+def test_a_disconnect_is_reported_with_its_reason(error: Exception, reason: str) -> None:
     running = Running()
     link, _ = running.accept()
     running.turn()
-    link.connectionLost(Failure(problem))
+    link.connectionLost(Failure(error))
     assert running.node.told[-1] == ("disconnected", link.peer, reason)
 
 
-def test_blocked_and_unblocked() -> None:
+def test_a_full_write_buffer_reports_blocked_and_unblocked() -> None:
     running = Running(high_watermark=100)
     link, wire = running.accept()
     running.turn()
-    running.want(Write(["x" * 70_000], link.peer))  # The transport pauses, but holds it all.
+    running.want(Write(["x" * 70_000], link.peer))  # The transport pauses its producer, but buffers everything.
     running.want(Write(["y" * 90], link.peer))
     assert running.node.words == ["connected"]
     running.want(Write(["z" * 90], link.peer))
@@ -423,7 +426,7 @@ def test_blocked_and_unblocked() -> None:
     assert wire.value() == b"x" * 70_000 + b"\n" + b"y" * 90 + b"\n" + (b"z" * 90 + b"\n") * 2
 
 
-def test_one_who_does_not_read_is_cut_off(logged: list[LogEvent]) -> None:
+def test_a_peer_that_does_not_read_is_disconnected(logged: list[LogEvent]) -> None:
     running = Running(max_unsent=1_000)
     link, wire = running.accept()
     running.turn()
@@ -438,7 +441,7 @@ def test_one_who_does_not_read_is_cut_off(logged: list[LogEvent]) -> None:
     assert link.unsent_bytes == 0
 
 
-def test_malformed_bytes_come_after_what_was_before_them(logged: list[LogEvent]) -> None:
+def test_messages_before_malformed_bytes_are_delivered(logged: list[LogEvent]) -> None:
     running = Running()
     link, wire = running.accept()
     link.dataReceived(b"good\n!bad\nafter\n")
@@ -449,7 +452,7 @@ def test_malformed_bytes_come_after_what_was_before_them(logged: list[LogEvent])
     assert running.links.counters["malformed_exclaimed"] == 1
 
 
-def test_malformed_bytes_are_logged_once_per_source_and_minute(logged: list[LogEvent]) -> None:
+def test_malformed_bytes_are_logged_once_a_minute_per_source(logged: list[LogEvent]) -> None:
     running = Running()
     for source in ("192.0.2.1", "192.0.2.1", "192.0.2.2"):
         running.accept(source)[0].dataReceived(b"!\n")
@@ -461,7 +464,7 @@ def test_malformed_bytes_are_logged_once_per_source_and_minute(logged: list[LogE
 
 
 @pytest.mark.parametrize(
-    ("problem", "words"),
+    ("error", "words"),
     [
         (None, "closed"),
         (ConnectionDone(), "closed"),
@@ -477,11 +480,11 @@ def test_malformed_bytes_are_logged_once_per_source_and_minute(logged: list[LogE
         (ValueError("x" * 1_000), "x" * 200),
     ],
 )
-def test_why_a_connection_ended_is_said_in_few_words(problem: BaseException | None, words: str) -> None:
-    assert describe_failure(problem) == words
+def test_the_reason_of_a_disconnect_is_described_briefly(error: BaseException | None, words: str) -> None:
+    assert describe_failure(error) == words
 
 
-def test_a_dialled_connection_that_brings_nothing_is_logged(logged: list[LogEvent]) -> None:
+def test_a_dialled_connection_lost_without_data_is_logged(logged: list[LogEvent]) -> None:
     running = Running()
     for answer in (b"", b"", b"word\n"):
         running.want(Dial(THERE))
@@ -493,7 +496,7 @@ def test_a_dialled_connection_that_brings_nothing_is_logged(logged: list[LogEven
     assert running.node.words.count("disconnected") == 3
 
 
-def test_a_node_that_raises_costs_one_connection(logged: list[LogEvent]) -> None:
+def test_an_exception_of_a_node_ends_one_connection(logged: list[LogEvent]) -> None:
     running = Running()
     (one, wire), (two, _) = running.accept(), running.accept(port=50_001)
     running.turn()
@@ -509,7 +512,7 @@ def test_a_node_that_raises_costs_one_connection(logged: list[LogEvent]) -> None
     assert running.node.words[-2:] == ["disconnected", "even"]
 
 
-def test_no_more_are_accepted_than_allowed(logged: list[LogEvent]) -> None:
+def test_accepted_connections_are_limited_in_total_and_per_host(logged: list[LogEvent]) -> None:
     running = Running(max_accepted=3, max_per_source=2)
     link, _ = running.accept()
     running.accept()
@@ -526,14 +529,14 @@ def test_no_more_are_accepted_than_allowed(logged: list[LogEvent]) -> None:
     running.accept("192.0.2.2")
 
 
-def test_those_that_were_dialled_do_not_count() -> None:
+def test_dialled_connections_do_not_count_against_the_limits() -> None:
     running = Running(max_accepted=1)
     running.want(Dial(THERE))
     running.endpoint.factories[0].buildProtocol(None).makeConnection(Wire())
     running.accept()
 
 
-def test_whoever_says_nothing_is_cut_off() -> None:
+def test_a_silent_connection_is_aborted() -> None:
     running = Running(first_message_timeout=30.0, idle_timeout=100.0)
     (silent, wire), (halting, half) = running.accept(), running.accept(port=50_001)
     (speaking, other), _ = running.accept(port=50_002), running.want(Dial(THERE))
@@ -553,7 +556,7 @@ def test_whoever_says_nothing_is_cut_off() -> None:
     assert running.links.counters["silent"] == 3
 
 
-def test_an_exception_does_not_end_the_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_sweeps_continue_after_an_exception(monkeypatch: pytest.MonkeyPatch) -> None:
     running = Running(first_message_timeout=3.0)
     _, wire = running.accept()
 
@@ -569,7 +572,7 @@ def test_an_exception_does_not_end_the_sweeps(monkeypatch: pytest.MonkeyPatch) -
     assert wire.aborted
 
 
-def test_stopping_closes_everything_and_waits_for_it() -> None:
+def test_stop_closes_all_connections_and_waits_for_them() -> None:
     running = Running()
     link, wire = running.accept()
     running.want(Dial(THERE))
@@ -585,7 +588,7 @@ def test_stopping_closes_everything_and_waits_for_it() -> None:
     assert [call for call in running.clock.getDelayedCalls() if call.active()] == []
 
 
-def test_stopping_does_not_wait_for_ever() -> None:
+def test_stop_aborts_connections_after_a_timeout() -> None:
     running = Running(close_timeout=5.0)
     _, wire = running.accept()
     running.links.stop()
@@ -593,11 +596,11 @@ def test_stopping_does_not_wait_for_ever() -> None:
     assert wire.aborted
 
 
-def test_stopping_without_connections_is_done_at_once() -> None:
+def test_stop_without_connections_fires_at_once() -> None:
     assert Running().links.stop().called
 
 
-def test_a_dial_that_is_given_up_by_stopping_has_not_failed() -> None:
+def test_a_dial_cancelled_by_stop_is_not_counted_as_failed() -> None:
     running = Running()
     running.want(Dial(THERE))
     running.links.stop()
@@ -606,7 +609,7 @@ def test_a_dial_that_is_given_up_by_stopping_has_not_failed() -> None:
     assert running.links.counters["dials_failed"] == 0
 
 
-def test_a_dial_that_opens_after_stopping_is_closed() -> None:
+def test_a_dial_that_succeeds_after_stop_is_closed() -> None:
     running = Running()
     running.want(Dial(THERE))
     factory = running.endpoint.factories[0]
@@ -618,7 +621,7 @@ def test_a_dial_that_opens_after_stopping_is_closed() -> None:
 
 
 class Application(NodeConnection):
-    """Answers what begins with ``mine`` itself."""
+    """A connection that answers messages beginning with ``mine`` itself."""
 
     def connection_ready(self) -> None:
         self.send(["welcome"])
@@ -628,7 +631,7 @@ class Application(NodeConnection):
         super().messages_received([message for message in messages if not message.startswith("mine")])
 
 
-def test_a_subclass_sees_messages_first() -> None:
+def test_a_connection_subclass_handles_messages_before_the_node() -> None:
     running = Running(make_link=Application)
     link, wire = running.accept()
     link.dataReceived(b"mine\nyours\n")
@@ -636,7 +639,7 @@ def test_a_subclass_sees_messages_first() -> None:
     assert running.node.words == ["connected", "yours"]
 
 
-def test_a_link_is_of_use_alone() -> None:
+def test_a_connection_works_without_a_stream_driver() -> None:
     link, wire = Application(LineCodec()), Wire()
     link.makeConnection(wire)
     link.dataReceived(b"mine\n")
@@ -644,8 +647,8 @@ def test_a_link_is_of_use_alone() -> None:
     assert wire.taken == [b"welcome\n", b"MINE\n"]
 
 
-class Echo(Toy):
-    """Answers each message on its connection, and fires when a word comes."""
+class Echo(RecordingNode):
+    """A node that answers each message and fires a Deferred at a given one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -686,7 +689,7 @@ class Echo(Toy):
         self.tell("unblocked")
 
 
-def links_of(node: Toy, **limits: Any) -> StreamDriver:
+def links_of(node: RecordingNode, **limits: Any) -> StreamDriver:
     codec = LineCodec()
     return StreamDriver(
         node, lambda: NodeConnection(codec), reactor, on_event=lambda event: None, limits=ConnectionLimits(**limits)
@@ -694,7 +697,7 @@ def links_of(node: Toy, **limits: Any) -> StreamDriver:
 
 
 @pytest_twisted.ensureDeferred
-async def test_two_nodes_on_real_sockets() -> None:
+async def test_two_stream_nodes_exchange_messages_over_real_sockets() -> None:
     here, there = Echo(), Echo()
     ours, theirs = links_of(here), links_of(there)
     port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(theirs.factory)
@@ -726,7 +729,7 @@ async def test_two_nodes_on_real_sockets() -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_real_dial_to_nobody_is_refused() -> None:
+async def test_a_real_dial_to_a_closed_port_is_refused() -> None:
     here = Echo()
     ours = links_of(here)
     port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(ours.factory)
@@ -741,7 +744,7 @@ async def test_a_real_dial_to_nobody_is_refused() -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_real_peer_that_does_not_read_blocks_and_then_reads_everything() -> None:
+async def test_a_real_peer_that_stops_reading_blocks_and_later_reads_everything() -> None:
     here, there = Echo(), Echo()
     ours, theirs = links_of(here, high_watermark=65_536), links_of(there)
     port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(theirs.factory)
@@ -754,7 +757,7 @@ async def test_a_real_peer_that_does_not_read_blocks_and_then_reads_everything()
         transport: Any = next(iter(theirs._connections)).transport
         transport.stopReading()
         peer, blocked = here.told[0][1], here.until("blocked")
-        for letter in "abcdefgh":  # More than the kernel holds for two sockets.
+        for letter in "abcdefgh":  # More than the kernel buffers of two sockets hold.
             here.effects.append(Write([letter * 1_900_000], peer))
             ours.flush()
         await blocked

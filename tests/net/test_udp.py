@@ -29,7 +29,7 @@ from fyrehose_twisted.net.udp import DatagramPort, listen, source_address_for
 reactor: Any = installed_reactor
 
 DEADLINE = 120.0
-"""Seconds after which a test fails. Nothing waits that long unless it is broken."""
+"""Seconds after which a test fails."""
 
 
 @implementer(IBatchReceiver)
@@ -61,7 +61,7 @@ class Receiver(DatagramProtocol):
 
 
 class Blocking:
-    """A socket that takes a limited number of datagrams at a time, as one with a full buffer does."""
+    """A socket that accepts a limited number of datagrams, like one with a full send buffer."""
 
     def __init__(self, real: socket.socket, room: int) -> None:
         self.room = room
@@ -101,7 +101,7 @@ def ports(request: pytest.FixtureRequest) -> Iterator[Callable[[], DatagramPort]
 
 
 def settle() -> None:
-    """Wait until what was sent over loopback has arrived: this datagram is behind it."""
+    """Wait until earlier datagrams over loopback have arrived, by sending one behind them."""
     with socket.socket(type=socket.SOCK_DGRAM) as last:
         last.bind(("127.0.0.1", 0))
         last.sendto(b"", last.getsockname())
@@ -114,7 +114,7 @@ def address(port: DatagramPort) -> Address:
 
 
 @pytest_twisted.ensureDeferred
-async def test_what_waits_is_one_batch(ports: Callable[[], DatagramPort]) -> None:
+async def test_waiting_datagrams_are_one_batch(ports: Callable[[], DatagramPort]) -> None:
     receiving, sending = ports(), ports()
     datagrams = [b"%d" % number * number for number in range(100)]
     sending.send(datagrams, [address(receiving), address(receiving)])
@@ -127,8 +127,10 @@ async def test_what_waits_is_one_batch(ports: Callable[[], DatagramPort]) -> Non
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_batch_has_an_end(ports: Callable[[], DatagramPort], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gso, "MAX_BATCH_DATAGRAMS", 128)  # An untuned socket does not hold the real number.
+async def test_a_udp_batch_ends_at_its_datagram_limit(
+    ports: Callable[[], DatagramPort], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gso, "MAX_BATCH_DATAGRAMS", 128)  # An untuned socket cannot buffer the real number.
     receiving, sending = ports(), ports()
     sending.send([b"x"] * 300, [address(receiving)])
     settle()
@@ -138,7 +140,7 @@ async def test_a_batch_has_an_end(ports: Callable[[], DatagramPort], monkeypatch
 
 @pytest.mark.parametrize("sizes", [[MAX_DATAGRAM] * 4, [0, MAX_DATAGRAM, 0, 1, MAX_DATAGRAM, 20_000, 0]])
 @pytest_twisted.ensureDeferred
-async def test_sizes(sizes: list[int], ports: Callable[[], DatagramPort]) -> None:
+async def test_datagrams_of_every_size_are_received(sizes: list[int], ports: Callable[[], DatagramPort]) -> None:
     receiving, sending = ports(), ports()
     pattern = bytes(range(251)) * 262
     datagrams = [pattern[number : number + size] for number, size in enumerate(sizes)]
@@ -149,7 +151,7 @@ async def test_sizes(sizes: list[int], ports: Callable[[], DatagramPort]) -> Non
 
 
 @pytest_twisted.ensureDeferred
-async def test_views_are_sent(ports: Callable[[], DatagramPort]) -> None:
+async def test_memoryviews_can_be_sent(ports: Callable[[], DatagramPort]) -> None:
     receiving, sending = ports(), ports()
     buffer = bytearray(b"abcdef")
     sending.send([memoryview(buffer)[1:3], buffer], [address(receiving)])
@@ -159,7 +161,7 @@ async def test_views_are_sent(ports: Callable[[], DatagramPort]) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_errors_of_sending_are_counted(ports: Callable[[], DatagramPort]) -> None:
+async def test_send_errors_are_counted_by_errno(ports: Callable[[], DatagramPort]) -> None:
     receiving, sending = ports(), ports()
     good = address(receiving)
     sending.send([b"1"], [("127.0.0.1", 0), good])
@@ -168,18 +170,18 @@ async def test_errors_of_sending_are_counted(ports: Callable[[], DatagramPort]) 
     await receiving.protocol.received(3)
     assert receiving.protocol.datagrams == [b"1", b"2", b"3"]
     assert sending.send_errors["EMSGSIZE"] == 1
-    # Which error an address without a route gives depends on the system; that of port 0 does not.
+    # The error of an unroutable address depends on the system; that of port 0 does not.
     assert sending.send_errors["EINVAL"] >= 1
     assert 3 <= sum(sending.send_errors.values()) <= 4
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_full_kernel_buffer(ports: Callable[[], DatagramPort]) -> None:
-    """What is sent waits in order, nothing is read meanwhile, and then both go on."""
+async def test_datagrams_are_queued_while_the_send_buffer_is_full(ports: Callable[[], DatagramPort]) -> None:
+    """Datagrams are queued in order and reading pauses, until the buffer has space."""
     receiving, other, sending = ports(), ports(), ports()
     blocking = sending.segmenting_socket.socket = Blocking(sending.socket, 3)
     buffer = bytearray(b"0")
-    # Each is longer than the one before it, so that it cannot go into the same burst.
+    # Each is longer than the previous one, so that they do not form a burst.
     datagrams = [b"%d" % number * (number + 1) for number in range(1, 5)]
     sending.send([memoryview(buffer), *datagrams], [address(receiving), address(other)])
     buffer[:] = b"?"
@@ -201,12 +203,14 @@ async def test_a_full_kernel_buffer(ports: Callable[[], DatagramPort]) -> None:
     assert not sending.send_errors
 
 
-def test_what_waits_has_a_limit(ports: Callable[[], DatagramPort], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_queue_of_unsent_datagrams_is_limited(
+    ports: Callable[[], DatagramPort], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(udp, "MAX_QUEUED_BYTES", 100)
     sending = ports()
     blocking = sending.segmenting_socket.socket = Blocking(sending.socket, 0)
     sending.send([bytes(40), bytes(60), bytes(70), bytes(60)], [("127.0.0.1", 9)])
-    # The last is shorter than the one before it: they are one burst, or two datagrams.
+    # The last is shorter than the previous one, so they form one burst or two datagrams.
     assert sending.send_errors == {"EAGAIN": 2}
     blocking.room = 2
     sending.doWrite()
@@ -214,7 +218,7 @@ def test_what_waits_has_a_limit(ports: Callable[[], DatagramPort], monkeypatch: 
     assert sending in reactor.getReaders()
 
 
-def test_an_error_does_not_hold_up_what_waits(ports: Callable[[], DatagramPort]) -> None:
+def test_a_send_error_does_not_block_queued_datagrams(ports: Callable[[], DatagramPort]) -> None:
     sending = ports()
     blocking = sending.segmenting_socket.socket = Blocking(sending.socket, 0)
     sending.send([bytes(MAX_DATAGRAM + 1), b"x"], [("127.0.0.1", 9)])
@@ -226,7 +230,7 @@ def test_an_error_does_not_hold_up_what_waits(ports: Callable[[], DatagramPort])
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_protocol_that_fails_is_logged(ports: Callable[[], DatagramPort]) -> None:
+async def test_an_exception_of_a_datagram_protocol_is_logged(ports: Callable[[], DatagramPort]) -> None:
     receiving, sending = ports(), ports()
 
     def fail() -> None:
@@ -244,13 +248,13 @@ async def test_a_protocol_that_fails_is_logged(ports: Callable[[], DatagramPort]
 
 
 @pytest_twisted.ensureDeferred
-async def test_stopping_twice_stops_once(ports: Callable[[], DatagramPort]) -> None:
+async def test_stopping_a_udp_port_twice_stops_it_once(ports: Callable[[], DatagramPort]) -> None:
     port = ports()
     bound = address(port)
     with capturedLogs() as logged:
         first, second = port.stopListening(), port.stopListening()
         await gatherResults([first, second])
-        # Twisted's mistake would show a turn of the reactor later.
+        # A second stop in Twisted would fail a reactor turn later.
         await deferLater(reactor, 0)
     assert not [event for event in logged if "log_failure" in event]
     assert port.stopListening() is None
@@ -260,7 +264,7 @@ async def test_stopping_twice_stops_once(ports: Callable[[], DatagramPort]) -> N
 
 
 @pytest_twisted.ensureDeferred
-async def test_stopping_with_datagrams_waiting(ports: Callable[[], DatagramPort]) -> None:
+async def test_a_udp_port_can_be_stopped_with_queued_datagrams(ports: Callable[[], DatagramPort]) -> None:
     port = ports()
     port.socket = Blocking(port.socket, 0)
     port.send([b"never sent"], [("127.0.0.1", 9)])
@@ -268,13 +272,13 @@ async def test_stopping_with_datagrams_waiting(ports: Callable[[], DatagramPort]
     assert port not in reactor.getWriters()
 
 
-def test_a_port_in_use(ports: Callable[[], DatagramPort]) -> None:
+def test_binding_a_udp_port_in_use_is_an_error(ports: Callable[[], DatagramPort]) -> None:
     with pytest.raises(CannotListenError):
         listen(reactor, address(ports())[1], Receiver())
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_port_can_be_bound_and_not_read() -> None:
+async def test_a_udp_port_can_be_bound_without_reading() -> None:
     port = DatagramPort(0, Receiver(), "127.0.0.1", reactor)
     port.bind()
     assert address(port)[1]
@@ -284,20 +288,20 @@ async def test_a_port_can_be_bound_and_not_read() -> None:
     await port.stopListening()
 
 
-def test_the_kernel_says_how_much_it_gives(ports: Callable[[], DatagramPort]) -> None:
+def test_the_granted_receive_buffer_is_reported(ports: Callable[[], DatagramPort]) -> None:
     port = ports()
     given = port.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
     assert port.receive_buffer == given > 0
 
 
-def test_the_way_to_loopback_leaves_from_loopback() -> None:
+def test_the_source_address_for_loopback_is_loopback() -> None:
     assert source_address_for(("127.0.0.1", 9)) == "127.0.0.1"
     with pytest.raises(OSError, match="denied"):
         source_address_for(("255.255.255.255", 9))
 
 
 class Failing:
-    """A socket that reports an error about something sent earlier before each datagram but the first."""
+    """A socket that reports an asynchronous send error before each datagram but the first."""
 
     def __init__(self, real: socket.socket) -> None:
         self._real = real
@@ -321,7 +325,7 @@ class Failing:
 
 
 @pytest_twisted.ensureDeferred
-async def test_an_error_about_what_was_sent_loses_nothing_that_arrived(ports: Callable[[], DatagramPort]) -> None:
+async def test_an_asynchronous_send_error_loses_no_received_datagrams(ports: Callable[[], DatagramPort]) -> None:
     receiving, sending = ports(), ports()
     receiving.segmenting_socket.socket = Failing(receiving.socket)
     sending.send([b"1", b"22", b"333"], [address(receiving)])
@@ -331,7 +335,7 @@ async def test_an_error_about_what_was_sent_loses_nothing_that_arrived(ports: Ca
     assert receiving in reactor.getReaders()
 
 
-def test_what_has_left_makes_room_for_more_to_wait(
+def test_sent_datagrams_free_space_in_the_queue(
     ports: Callable[[], DatagramPort], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(udp, "MAX_QUEUED_BYTES", 100)
@@ -344,7 +348,7 @@ def test_what_has_left_makes_room_for_more_to_wait(
     assert not sending.send_errors
 
 
-def test_what_finds_no_room_to_wait_is_counted_for_each_peer(
+def test_datagrams_beyond_the_queue_are_counted_per_peer(
     ports: Callable[[], DatagramPort], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(udp, "MAX_QUEUED_BYTES", 100)
@@ -355,7 +359,7 @@ def test_what_finds_no_room_to_wait_is_counted_for_each_peer(
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_port_that_was_bound_and_never_started_can_be_stopped() -> None:
+async def test_a_bound_port_that_was_never_started_can_be_stopped() -> None:
     port = DatagramPort(0, Receiver(), "127.0.0.1", reactor)
     port.bind()
     bound = address(port)
@@ -368,7 +372,7 @@ async def test_a_port_that_was_bound_and_never_started_can_be_stopped() -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_what_several_peers_sent_one_by_one_is_one_batch_and_leaves_in_bursts(
+async def test_datagrams_of_several_peers_are_one_batch_and_sent_in_bursts(
     ports: Callable[[], DatagramPort],
 ) -> None:
     receiving, peers = ports(), [ports(), ports()]
@@ -387,7 +391,7 @@ async def test_what_several_peers_sent_one_by_one_is_one_batch_and_leaves_in_bur
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_batch_ends_where_its_buffer_has_no_room_for_whatever_may_come(
+async def test_a_udp_batch_ends_when_its_buffer_cannot_hold_a_full_datagram(
     ports: Callable[[], DatagramPort], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(udp, "BATCH_BYTES", RECEIVE_BYTES + 1_000)
@@ -401,7 +405,7 @@ async def test_a_batch_ends_where_its_buffer_has_no_room_for_whatever_may_come(
 
 
 class Older(Blocking):
-    """Besides, it sends no more than 64 datagrams at once, as an older kernel does."""
+    """A blocking socket that sends at most 64 datagrams at once, like an older kernel."""
 
     def sendmsg(self, buffers: list[bytes], control: Any, flags: int, peer: Address) -> int:
         if len(buffers[0]) > 64 * int.from_bytes(control[0][2], sys.byteorder):
@@ -410,8 +414,8 @@ class Older(Blocking):
 
 
 @pytest_twisted.ensureDeferred
-async def test_what_is_left_of_a_burst_waits(ports: Callable[[], DatagramPort]) -> None:
-    """It is copied, for what it was in may be written in the meantime, and it leaves before anything else."""
+async def test_the_unsent_rest_of_a_burst_is_queued(ports: Callable[[], DatagramPort]) -> None:
+    """The rest is copied, since its buffer may be reused, and is sent before other datagrams."""
     receiving, other, sending = ports(), ports(), ports()
     older = sending.segmenting_socket.socket = Older(sending.socket, 1)
     datagrams = [b"%03d" % number for number in range(100)]
@@ -420,7 +424,7 @@ async def test_what_is_left_of_a_burst_waits(ports: Callable[[], DatagramPort]) 
     buffer[:] = b"?" * 300
     sending.send([b"later"], [address(receiving)])
     assert older.refusals == 1
-    older.room = 3  # In bursts: what was left, what is behind it, and a part of what is for the other.
+    older.room = 3  # In bursts: the rest, the datagram behind it, and a part of those for the other peer.
     sending.doWrite()
     assert (older.refusals, older.room) == (2, 0)
     older.room = 1_000
@@ -432,7 +436,7 @@ async def test_what_is_left_of_a_burst_waits(ports: Callable[[], DatagramPort]) 
 
 
 @pytest_twisted.ensureDeferred
-async def test_where_datagrams_come_alone_the_first_does_not_wait_for_others(ports: Callable[[], DatagramPort]) -> None:
+async def test_a_single_datagram_is_delivered_without_waiting_for_others(ports: Callable[[], DatagramPort]) -> None:
     receiving, sending = ports(), ports()
     count = 0
     for waiting in (1, 3, 3, 1, 1, 2, 2):
@@ -441,19 +445,19 @@ async def test_where_datagrams_come_alone_the_first_does_not_wait_for_others(por
             sending.send([b"%d" % count], [address(receiving)])
         settle()
         await receiving.protocol.received(count)
-        await deferLater(reactor, 0)  # Until it is through with reading.
+        await deferLater(reactor, 0)  # Until the read has finished.
     assert receiving.protocol.datagrams == [b"%d" % number for number in range(1, count + 1)]
     assert [len(batch) for batch in receiving.protocol.batches] == [1, 1, 2, 3, 1, 1, 1, 1, 2]
 
 
 @pytest_twisted.ensureDeferred
-async def test_nothing_more_is_read_where_the_first_alone_is_more_than_can_be_sent(
+async def test_reading_pauses_while_the_send_buffer_is_full(
     ports: Callable[[], DatagramPort],
 ) -> None:
     receiving, sending = ports(), ports()
     sending.send([b"alone"], [address(receiving)])
     await receiving.protocol.received(1)
-    await deferLater(reactor, 0)  # Until it is through with reading.
+    await deferLater(reactor, 0)  # Until the read has finished.
     blocking = receiving.segmenting_socket.socket = Blocking(receiving.socket, 0)
     receiving.protocol.on_batch = lambda: receiving.send([b"answer"], [address(sending)])
     for datagram in (b"1", b"2"):

@@ -1,4 +1,4 @@
-"""The log as JSON lines: what a program that reads it can rely on, whatever the event holds."""
+"""JSON log lines, for events with any content."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JSON_SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text
 
 
 def entry(event: dict[str, Any]) -> dict[str, Any]:
-    """Return what the line about an event says; it is one line of ASCII."""
+    """Return the entry of an event, which must be one ASCII line."""
     written = logs.format_event(event)
     assert written.isascii()
     assert written.endswith("\n")
@@ -32,7 +32,7 @@ def entry(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def logged(*arguments: Any, level: str = "warn", **fields: Any) -> dict[str, Any]:
-    """Return the line about what a logger was told."""
+    """Return the entry of a call of a logger."""
     events: list[dict[str, Any]] = []
     publisher = LogPublisher(events.append)
     getattr(Logger("orders.desk", observer=publisher), level)(*arguments, **fields)
@@ -41,13 +41,13 @@ def logged(*arguments: Any, level: str = "warn", **fields: Any) -> dict[str, Any
 
 @pytest.fixture
 def usr1() -> Iterator[None]:
-    """Let SIGUSR1 be as it was before."""
+    """Restore the disposition of SIGUSR1."""
     before = signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGUSR1, before)
 
 
-def test_what_a_line_says() -> None:
+def test_a_json_log_line_has_the_fields_of_its_event() -> None:
     said = logged("dropped ({reason}) from {host}:{port}", reason="token", host="192.0.2.1", port=7, late=True, by=None)
     at = said.pop("time")
     assert at.endswith("Z")
@@ -68,23 +68,23 @@ def test_what_a_line_says() -> None:
     ("at", "told"),
     [(0.0, "1970-01-01T00:00:00.000000Z"), (1_700_000_000.25, "2023-11-14T22:13:20.250000Z"), (None, None)],
 )
-def test_time_is_utc(at: float | None, told: str | None) -> None:
+def test_log_times_are_utc(at: float | None, told: str | None) -> None:
     assert entry({"log_time": at, "log_level": LogLevel.info, "log_format": "x"})["time"] == told
 
 
-def test_a_field_takes_no_name_of_the_line() -> None:
+def test_event_fields_do_not_overwrite_standard_fields() -> None:
     said = logged("{namespace} at {time}", namespace="high", time=3.5)
     assert said["message"] == "high at 3.5"
     assert (said["namespace_"], said["time_"], said["namespace"]) == ("high", 3.5, "orders.desk")
 
 
-def test_what_is_no_scalar_is_in_the_message_only() -> None:
+def test_event_fields_that_are_no_scalars_appear_only_in_the_message() -> None:
     said = logged("{error} of {peer} in {data}", error=ValueError("bad"), peer=("a", 1), data=b"\0")
     assert said["message"] == "bad of ('a', 1) in b'\\x00'"
     assert {"error", "peer", "data"}.isdisjoint(said)
 
 
-def test_a_failure_is_a_traceback() -> None:
+def test_a_logged_failure_has_its_traceback() -> None:
     try:
         raise RuntimeError("on\nfire")
     except RuntimeError:
@@ -95,11 +95,11 @@ def test_a_failure_is_a_traceback() -> None:
     assert said["failure"].rstrip().endswith("on\nfire")
 
 
-def test_a_failure_that_cannot_be_shown_is_a_line_too() -> None:
+def test_a_failure_that_cannot_be_formatted_is_logged() -> None:
     assert entry({"log_failure": object()})["failure"] == "a failure that cannot be shown: AttributeError"
 
 
-def test_the_end_of_a_long_traceback_is_kept() -> None:
+def test_a_long_traceback_is_cut_at_its_beginning() -> None:
     try:
         raise RuntimeError("x" * 100_000 + "the end")
     except RuntimeError:
@@ -109,24 +109,24 @@ def test_the_end_of_a_long_traceback_is_kept() -> None:
     assert len(said["failure"]) < logs.MAX_TRACEBACK + 100
 
 
-def test_what_cannot_be_formatted_is_a_line_too() -> None:
+def test_an_event_that_cannot_be_formatted_is_logged() -> None:
     assert "Unable to format event" in logged("{missing}")["message"]
 
 
 @pytest.mark.parametrize(
     "text", ["\n\r\v\f\x1c\x85\u2028\u2029", "\0\x1b[2J\x9b\x7f", '"}\n{"level":"info', "😀\u202e"]
 )
-def test_control_characters_break_no_line(text: str) -> None:
+def test_control_characters_do_not_break_a_log_line(text: str) -> None:
     said = logged("{detail}", detail=text)
     assert said["detail"] == said["message"] == text
 
 
-def test_half_a_character_becomes_text() -> None:
+def test_a_surrogate_is_escaped_in_a_log_line() -> None:
     assert logged("x", line=b"\xff!".decode("utf-8", "surrogateescape"))["line"] == "\\udcff!"
 
 
 @pytest.mark.parametrize("length", [logs.MAX_TEXT, logs.MAX_TEXT + 1, 10_000_000])
-def test_long_values_are_cut_and_say_so(length: int) -> None:
+def test_long_log_values_are_cut_with_a_note(length: int) -> None:
     said = logged("{detail}", detail="x" * length)
     for text in (said["detail"], said["message"]):
         if length == logs.MAX_TEXT:
@@ -135,7 +135,7 @@ def test_long_values_are_cut_and_say_so(length: int) -> None:
             assert text == "x" * logs.MAX_TEXT + f"... (cut; {length:,} characters)"
 
 
-def test_many_fields_are_cut() -> None:
+def test_the_number_of_log_fields_is_limited() -> None:
     assert len(entry({f"field{number}": number for number in range(1_000)})) <= logs.MAX_FIELDS + 5
 
 
@@ -150,22 +150,22 @@ def test_many_fields_are_cut() -> None:
         (1.5, 1.5),
     ],
 )
-def test_numbers(number: float, told: object) -> None:
+def test_numbers_are_logged_as_json_numbers_or_text(number: float, told: object) -> None:
     assert entry({"number": number})["number"] == told
 
 
-def test_a_number_that_python_refuses_to_write_out() -> None:
+def test_a_huge_integer_is_logged_in_hexadecimal() -> None:
     assert entry({"number": 1 << 1_000_000})["number"].startswith("0x1000")
 
 
 @given(st.dictionaries(st.text(), JSON_SCALARS | st.binary() | st.tuples(st.text())))
-def test_every_event_is_one_line(fields: dict[str, Any]) -> None:
+def test_every_event_is_one_log_line(fields: dict[str, Any]) -> None:
     fields = {name: value for name, value in fields.items() if not name.startswith("log_")}
     said = entry({**fields, "log_format": "x", "log_level": LogLevel.info, "log_time": 1.0})
     assert said["message"] == "x"
 
 
-def test_events_of_the_old_logger() -> None:
+def test_events_of_the_legacy_logger_are_formatted() -> None:
     lines: list[dict[str, Any]] = []
     publisher: Any = LegacyPublisher()
     new = publisher._publishPublisher
@@ -176,7 +176,9 @@ def test_events_of_the_old_logger() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["-n", "x"], ["-n", "--logfile=-", "x"], ["--debug", "x"], ["--unknown"]])
-def test_in_the_foreground_it_goes_to_standard_output(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_json_log_of_a_foreground_process_goes_to_standard_output(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "argv", ["twistd", *arguments])
     observer: Any = logs.json_lines()
     assert ILogObserver.providedBy(observer)
@@ -192,7 +194,7 @@ def test_in_the_foreground_it_goes_to_standard_output(arguments: list[str], monk
         (["--pidfile=", "x", "-n"], "twistd.log"),
     ],
 )
-def test_a_file_is_the_one_that_twistd_would_take(
+def test_the_json_log_file_is_that_of_twistd(
     arguments: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usr1: None
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -216,7 +218,9 @@ def test_a_file_is_the_one_that_twistd_would_take(
         (["-n", "--syslog", "x"], "--syslog takes text"),
     ],
 )
-def test_what_nobody_would_read_is_refused(arguments: list[str], refusal: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_logs_to_an_unusable_destination_are_refused(
+    arguments: list[str], refusal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "argv", ["twistd", *arguments])
     with pytest.raises(SystemExit, match=refusal):
         logs.json_lines()

@@ -1,4 +1,4 @@
-"""Progress is a bar on a terminal, and nothing elsewhere."""
+"""Progress bars on a terminal, and no output elsewhere."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ print(at)
 """
 
 
-def test_a_pipe_gets_nothing_of_it() -> None:
+def test_progress_is_not_written_to_a_pipe() -> None:
     ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, timeout=60, check=True)
     assert ran.stderr == b""
     assert ran.stdout == b"said meanwhile\n" * 50
 
 
-def test_a_terminal_gets_a_bar_that_is_rewritten_in_place(shown_on_terminal: Any) -> None:
+def test_progress_on_a_terminal_is_redrawn_in_place(shown_on_terminal: Any) -> None:
     status, _, seen = shown_on_terminal([sys.executable, "-c", PROGRAM])
     assert status == 0
     assert seen.count("\r") > 50
@@ -66,7 +66,7 @@ def test_a_terminal_gets_a_bar_that_is_rewritten_in_place(shown_on_terminal: Any
     assert "inner: " in seen
 
 
-def test_a_closed_standard_error_is_no_obstacle() -> None:
+def test_progress_works_with_a_closed_standard_error() -> None:
     ran = subprocess.run(
         ["/bin/sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, PROGRAM],
         capture_output=True,
@@ -76,7 +76,7 @@ def test_a_closed_standard_error_is_no_obstacle() -> None:
     assert ran.stdout == b"said meanwhile\n" * 50
 
 
-def test_work_that_nobody_watches_is_silent_however_long_it_takes() -> None:
+def test_progress_writes_nothing_to_a_file() -> None:
     file = io.StringIO()
     with ProgressBar(total=60, desc="work", mininterval=0, bar_format="{desc}: {n_fmt} are done", file=file) as bar:
         for _ in range(60):
@@ -85,13 +85,13 @@ def test_work_that_nobody_watches_is_silent_however_long_it_takes() -> None:
     assert file.getvalue() == ""
 
 
-def test_a_signal_may_come_while_it_is_made() -> None:
+def test_a_signal_may_arrive_while_a_progress_bar_is_created() -> None:
     ran = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60, check=True)
     assert int(ran.stdout) > 50
     assert ran.stderr == ""
 
 
-def test_it_is_the_only_way_to_show_progress() -> None:
+def test_only_the_progress_module_creates_progress_bars() -> None:
     files = [file for folder in ("src", "examples", "benchmarks", "fuzz") for file in (ROOT / folder).rglob("*.py")]
     bars = {str(file.relative_to(ROOT)) for file in files if re.search(r"import tqdm|tqdm\(", file.read_text())}
     assert bars == {"src/fyrehose_twisted/process/progress.py"}

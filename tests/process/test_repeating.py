@@ -1,4 +1,4 @@
-"""Periodic calls that an exception does not end."""
+"""Periodic calls that continue after exceptions."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def raises() -> None:
 
 
 @pytest.mark.parametrize("call", [raises, lambda: fail(TypeError("a bug"))])
-def test_a_call_that_fails_is_logged_and_the_next_one_is_made(
-    call: Callable[[], object], logged: list[LogEvent]
-) -> None:
+def test_a_failed_periodic_call_is_logged_and_repeated(call: Callable[[], object], logged: list[LogEvent]) -> None:
     clock, calls = Clock(), 0
 
     def count() -> object:
@@ -50,7 +48,7 @@ def test_a_call_that_fails_is_logged_and_the_next_one_is_made(
     assert clock.getDelayedCalls() == []
 
 
-def test_a_call_that_fails_each_time_is_logged_once_a_minute(logged: list[LogEvent]) -> None:
+def test_a_periodic_call_that_keeps_failing_is_logged_once_a_minute(logged: list[LogEvent]) -> None:
     clock = Clock()
     repeating = PeriodicCall("the count", raises, clock)
     repeating.start(1.0)
@@ -61,7 +59,7 @@ def test_a_call_that_fails_each_time_is_logged_once_a_minute(logged: list[LogEve
     repeating.stop()
 
 
-def test_the_next_call_waits_for_the_one_that_is_under_way() -> None:
+def test_a_periodic_call_waits_for_the_previous_one() -> None:
     clock, answers = Clock(), list[Deferred[None]]()
 
     def ask() -> Deferred[None]:
@@ -80,7 +78,7 @@ def test_the_next_call_waits_for_the_one_that_is_under_way() -> None:
     answers[1].callback(None)
 
 
-def test_all_periodic_calls_are_made_in_this_way() -> None:
+def test_all_periodic_calls_use_the_repeating_helper() -> None:
     found = {
         path.relative_to(SOURCE).as_posix()
         for path in SOURCE.rglob("*.py")

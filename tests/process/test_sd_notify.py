@@ -1,4 +1,4 @@
-"""What a supervisor is told."""
+"""Notifications to the service manager."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Told = Callable[[], list[dict[str, str]]]
 
 
 class Turning(MemoryReactorClock):
-    """A reactor that runs."""
+    """A running fake reactor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ def listening(tmp_path: Path) -> Iterator[socket.socket]:
 
 @pytest.fixture
 def told(listening: socket.socket) -> Told:
-    """Return what was told since the last call."""
+    """Return a function that returns the notifications since its last call."""
 
     def take() -> list[dict[str, str]]:
         found = []
@@ -57,7 +57,7 @@ def told(listening: socket.socket) -> Told:
 
 @pytest.fixture(params=[signal.SIG_DFL, signal.SIG_IGN], ids=["default", "ignored"])
 def hangup(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let SIGHUP be as a parent process left it; nohup leaves it ignored."""
+    """Restore the inherited disposition of SIGHUP, which nohup ignores."""
     before = signal.signal(signal.SIGHUP, request.param)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -68,7 +68,7 @@ def environment(listening: socket.socket) -> dict[str, str]:
     return {"NOTIFY_SOCKET": listening.getsockname()}
 
 
-def test_a_life(environment: dict[str, str], told: Told) -> None:
+def test_a_service_notifies_ready_reloading_and_stopping(environment: dict[str, str], told: Told) -> None:
     reactor, supervisor = Turning(), SystemdNotifier(environment)
     supervisor.ready(reactor, "listening on\n somewhere")
     assert told() == [{"READY": "1", "STATUS": "listening on somewhere"}]
@@ -85,7 +85,7 @@ def test_a_life(environment: dict[str, str], told: Told) -> None:
     assert told() == [{"STOPPING": "1", "STATUS": "stopping"}]
 
 
-def test_it_is_not_ready_before_it_can_be_stopped(environment: dict[str, str], told: Told) -> None:
+def test_ready_is_notified_after_the_stop_trigger_is_set(environment: dict[str, str], told: Told) -> None:
     reactor = MemoryReactorClock()
     SystemdNotifier(environment).ready(reactor)
     assert told() == []
@@ -93,7 +93,7 @@ def test_it_is_not_ready_before_it_can_be_stopped(environment: dict[str, str], t
     assert len(told()) == 1
 
 
-def test_what_fails_is_never_ready(environment: dict[str, str], told: Told) -> None:
+def test_a_failed_service_never_notifies_ready(environment: dict[str, str], told: Told) -> None:
     reactor, supervisor = MemoryReactorClock(), SystemdNotifier(environment)
     supervisor.ready(reactor)
     supervisor.failed()
@@ -102,7 +102,7 @@ def test_what_fails_is_never_ready(environment: dict[str, str], told: Told) -> N
     assert reactor.triggers == {}
 
 
-def test_what_cannot_be_read_anew_leaves_it_ready(environment: dict[str, str], told: Told) -> None:
+def test_a_failed_reload_notifies_ready_again(environment: dict[str, str], told: Told) -> None:
     supervisor = SystemdNotifier(environment)
     supervisor.ready(Turning())
     with pytest.raises(RuntimeError), supervisor.reloading():
@@ -110,13 +110,13 @@ def test_what_cannot_be_read_anew_leaves_it_ready(environment: dict[str, str], t
     assert [*told()[-1]] == ["READY"]
 
 
-def test_who_is_not_ready_yet_does_not_say_so_by_reloading(environment: dict[str, str], told: Told) -> None:
+def test_a_reload_before_ready_notifies_nothing(environment: dict[str, str], told: Told) -> None:
     with SystemdNotifier(environment).reloading():
         pass
     assert told() == []
 
 
-def test_a_watchdog_hears_twice_as_often_as_it_must(environment: dict[str, str], told: Told) -> None:
+def test_the_watchdog_is_notified_at_half_its_interval(environment: dict[str, str], told: Told) -> None:
     reactor = Turning()
     SystemdNotifier({**environment, "WATCHDOG_USEC": "20000000", "WATCHDOG_PID": str(os.getpid())}).ready(reactor)
     assert [*told()[-1]] == ["WATCHDOG"]
@@ -126,7 +126,7 @@ def test_a_watchdog_hears_twice_as_often_as_it_must(environment: dict[str, str],
     assert told() == [{"WATCHDOG": "1"}]
 
 
-def test_an_exception_does_not_end_the_watchdogs_signs_of_life(
+def test_watchdog_notifications_continue_after_an_exception(
     environment: dict[str, str], told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reactor, supervisor = Turning(), SystemdNotifier({**environment, "WATCHDOG_USEC": "20000000"})
@@ -146,14 +146,16 @@ def test_an_exception_does_not_end_the_watchdogs_signs_of_life(
 
 
 @pytest.mark.parametrize("watchdog", [{}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "5", "WATCHDOG_PID": "1"}])
-def test_no_watchdog(environment: dict[str, str], told: Told, watchdog: dict[str, str]) -> None:
+def test_no_watchdog_is_notified_without_an_interval_for_this_process(
+    environment: dict[str, str], told: Told, watchdog: dict[str, str]
+) -> None:
     reactor = Turning()
     SystemdNotifier({**environment, **watchdog}).ready(reactor)
     assert len(told()) == 1
     assert reactor.getDelayedCalls() == []
 
 
-def test_an_abstract_socket() -> None:
+def test_an_abstract_notify_socket_is_supported() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
         made.bind(f"\0fyrehose-test-{os.getpid()}")
         made.setblocking(False)
@@ -161,7 +163,7 @@ def test_an_abstract_socket() -> None:
         assert made.recv(100) == b"READY=1"
 
 
-def test_nobody_to_tell(tmp_path: Path) -> None:
+def test_a_missing_notify_socket_is_logged(tmp_path: Path) -> None:
     reactor = Turning()
     with capturedLogs() as logs:
         SystemdNotifier({}).ready(reactor)
@@ -172,7 +174,9 @@ def test_nobody_to_tell(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("hangup")
-def test_a_signal(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], told: Told) -> None:
+def test_a_reload_signal_is_notified_to_systemd(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], told: Told
+) -> None:
     supervisor = SystemdNotifier(environment)
     monkeypatch.setattr(sighup, "systemd_notifier", supervisor)
     reactor = Turning()

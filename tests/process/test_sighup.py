@@ -1,4 +1,4 @@
-"""Limits in a file, and what a signal does."""
+"""Limits files and their reload on SIGHUP."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def written(path: Path, text: str) -> Path:
     return path / "limits"
 
 
-def test_what_a_file_says(tmp_path: Path) -> None:
+def test_a_limits_file_is_parsed(tmp_path: Path) -> None:
     path = written(tmp_path, 'count = 3 # three\nrate = 2\nnames = ["a", "b"]\n')
     assert read_limits(path, KNOWN) == {"count": 3, "rate": 2.0, "names": ["a", "b"]}
     assert read_limits(written(tmp_path, ""), KNOWN) == {}
@@ -60,12 +60,12 @@ def test_what_a_file_says(tmp_path: Path) -> None:
         ("# " + "x" * 2**20, "is longer than"),
     ],
 )
-def test_what_will_not_do(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_limits_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         read_limits(written(tmp_path, text), KNOWN)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_an_unreadable_limits_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
         read_limits(tmp_path / "none", KNOWN)
     with pytest.raises(ConfigurationError, match="cannot be read"):
@@ -82,7 +82,7 @@ class Limits:
     secret: str = field(default="", repr=False)
 
 
-def test_fields_of_a_dataclass(tmp_path: Path) -> None:
+def test_limits_of_a_file_replace_dataclass_fields(tmp_path: Path) -> None:
     known = limit_checks(Limits(), "max_things", "rate")
     assert with_limits(Limits(), None, known) == Limits()
     assert with_limits(Limits(), written(tmp_path, "max-things = 7"), known) == Limits(7)
@@ -90,13 +90,13 @@ def test_fields_of_a_dataclass(tmp_path: Path) -> None:
         with_limits(Limits(), written(tmp_path, 'secret = "x"'), known)
 
 
-def test_changes_tell_nothing_secret() -> None:
+def test_logged_changes_hide_secrets() -> None:
     assert diff(Limits(), Limits()) == []
     assert diff(Limits(5, 1, "hush"), Limits(6, 1, "psst")) == ["max-things 5 -> 6"]
 
 
 class Now:
-    """A reactor whose next turn is at once."""
+    """A reactor that runs calls from threads at once."""
 
     def callFromThread(self, call: Any) -> None:  # noqa: N802
         call()
@@ -104,13 +104,13 @@ class Now:
 
 @pytest.fixture(params=[signal.SIG_DFL, signal.SIG_IGN], ids=["default", "ignored"])
 def left(request: pytest.FixtureRequest) -> Iterator[signal.Handlers]:
-    """The disposition of SIGHUP that a parent process leaves; nohup ignores it."""
+    """Return the inherited disposition of SIGHUP, which nohup ignores."""
     before = signal.signal(signal.SIGHUP, request.param)
     yield request.param
     signal.signal(signal.SIGHUP, before)
 
 
-def test_signals(left: signal.Handlers) -> None:
+def test_sighup_reloads_and_logs_changes(left: signal.Handlers) -> None:
     applied: list[int] = []
 
     def apply(value: int) -> list[str]:
@@ -134,7 +134,7 @@ def test_signals(left: signal.Handlers) -> None:
     assert signal.getsignal(signal.SIGHUP) == left
 
 
-def test_a_service_that_reads_nothing_takes_the_signal_too(left: signal.Handlers) -> None:
+def test_sighup_is_ignored_by_a_service_without_reload(left: signal.Handlers) -> None:
     nothing = ReloadOnHup.ignore(Now())
     nothing.start()
     try:
@@ -146,7 +146,7 @@ def test_a_service_that_reads_nothing_takes_the_signal_too(left: signal.Handlers
     assert signal.getsignal(signal.SIGHUP) == left
 
 
-def test_an_application_keeps_its_own_use_for_the_signal() -> None:
+def test_a_sighup_handler_of_the_application_is_kept() -> None:
     came: list[int] = []
     before = signal.signal(signal.SIGHUP, lambda number, frame: came.append(number))
     nothing = ReloadOnHup.ignore(Now())
@@ -159,7 +159,7 @@ def test_an_application_keeps_its_own_use_for_the_signal() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_signals_belong_to_the_main_thread() -> None:
+def test_sighup_is_not_handled_outside_the_main_thread() -> None:
     before = signal.getsignal(signal.SIGHUP)
     nothing = ReloadOnHup.ignore(Now())
 
@@ -172,7 +172,7 @@ def test_signals_belong_to_the_main_thread() -> None:
     assert signal.getsignal(signal.SIGHUP) == before
 
 
-def test_what_cannot_be_read_changes_nothing() -> None:
+def test_a_failed_reload_changes_nothing() -> None:
     def read() -> int:
         raise ConfigurationError("that will not do")
 

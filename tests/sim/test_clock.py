@@ -27,7 +27,7 @@ class Boom(Exception):
 
 @dataclass(frozen=True)
 class Schedule:
-    """Call something later that goes through ``body``, and then perhaps raises."""
+    """Schedule a call that runs ``body`` and may raise."""
 
     delay: float
     body: tuple[Command, ...]
@@ -36,7 +36,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Change:
-    """Do ``what`` to some of the calls scheduled so far: ``cancel``, or ``reset`` or ``delay`` by an amount of time."""
+    """Apply ``what`` to scheduled calls: ``cancel``, or ``reset`` or ``delay`` by a duration."""
 
     what: str
     which: tuple[int, ...]
@@ -45,7 +45,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Pass:
-    """Let time pass: ``advance`` by each amount, ``pump`` them, ``run`` for each, or ``rewind`` rightNow by each."""
+    """Move time: ``advance``, ``pump`` or ``run`` by each amount, or ``rewind`` rightNow."""
 
     how: str
     amounts: tuple[float, ...]
@@ -53,14 +53,14 @@ class Pass:
 
 @dataclass(frozen=True)
 class Look:
-    """Look at what is pending."""
+    """Inspect pending calls."""
 
 
 Command = Schedule | Change | Pass | Look
 
 
 def run(clock: AnyClock, seconds: float) -> None:
-    """What HeapClock.run is meant to do, in terms of task.Clock."""
+    """Reference implementation of HeapClock.run with task.Clock."""
     if isinstance(clock, HeapClock):
         clock.run(seconds)
         return
@@ -72,14 +72,14 @@ def run(clock: AnyClock, seconds: float) -> None:
 
 
 class Played:
-    """A program played on a clock, and the story of what happened."""
+    """A program run on a clock, with a record of its calls."""
 
     def __init__(self, clock: AnyClock, program: tuple[Command, ...]) -> None:
         self.clock = clock
         self.calls: list[IDelayedCall] = []
         self.story: list[object] = []
         self.play(program)
-        # What is left has to be called in the right order too; what raises ends an advance.
+        # Remaining calls must run in order too; a raising call ends an advance.
         while pending := list(clock.getDelayedCalls()):
             self.attempt(lambda: clock.advance(100.0))
             assert not all(call.active() for call in pending), "the clock does not get on"
@@ -136,13 +136,13 @@ class Played:
 
 
 def assert_same(story: list[object], expected: list[object]) -> None:
-    """They are long: pytest takes minutes to compare them as a whole."""
+    """Compare long records entry by entry, since pytest takes minutes to diff them."""
     for ours, theirs in zip_longest(story, expected):
         assert ours == theirs
 
 
 def eighths(low: int, high: int) -> st.SearchStrategy[float]:
-    """Few different times, all exact: many calls fall together."""
+    """Draw few exact times, so that many calls coincide."""
     return st.integers(low, high).map(lambda number: number / 8)
 
 
@@ -168,12 +168,12 @@ def programs(depth: int) -> st.SearchStrategy[tuple[Command, ...]]:
 
 
 @given(programs(2))
-def test_every_program_runs_as_on_the_clock_of_twisted(program: tuple[Command, ...]) -> None:
+def test_every_program_of_calls_runs_as_on_twisteds_clock(program: tuple[Command, ...]) -> None:
     assert_same(Played(HeapClock(), program).story, Played(Clock(), program).story)
 
 
 def crowd(clock: AnyClock, seed: int) -> list[object]:
-    """Many timers that schedule, move and cancel one another, and what came of it."""
+    """Run many timers that schedule, reschedule and cancel one another; return the record."""
     random = Random(seed)
     story: list[object] = []
     calls: list[IDelayedCall] = []
@@ -203,14 +203,14 @@ def crowd(clock: AnyClock, seed: int) -> list[object]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_crowd_of_timers_runs_as_on_the_clock_of_twisted(seed: int) -> None:
+def test_many_timers_run_as_on_twisteds_clock(seed: int) -> None:
     story = crowd(HeapClock(), seed)
     assert_same(story, crowd(Clock(), seed))
     assert len(story) > 1_000
 
 
 class Recorded:
-    """A clock, and which calls were made on it and when."""
+    """A clock with a record of its calls and their times."""
 
     def __init__(self, now: float = 0.0) -> None:
         self.clock = HeapClock(now)
@@ -236,14 +236,14 @@ def recorded() -> Recorded:
     return Recorded(10.0)
 
 
-def test_it_is_a_reactor_for_time() -> None:
+def test_heap_clock_provides_ireactortime() -> None:
     clock = HeapClock()
     assert verifyObject(IReactorTime, clock)
     assert verifyObject(IDelayedCall, clock.callLater(1.0, print))
     assert clock.seconds() == 0.0
 
 
-def test_a_call_gets_its_arguments() -> None:
+def test_a_delayed_call_gets_its_arguments() -> None:
     clock = HeapClock()
     seen: list[object] = []
     clock.callLater(1.0, lambda *args, **kw: seen.append((args, kw)), 1, "two", three=3)
@@ -251,7 +251,7 @@ def test_a_call_gets_its_arguments() -> None:
     assert seen == [((1, "two"), {"three": 3})]
 
 
-def test_what_is_pending_is_a_copy() -> None:
+def test_get_delayed_calls_returns_a_copy() -> None:
     clock = HeapClock()
     pending = clock.getDelayedCalls()
     call = clock.callLater(1.0, print)
@@ -260,27 +260,27 @@ def test_what_is_pending_is_a_copy() -> None:
 
 
 class TestTies:
-    def test_calls_of_equal_time_are_made_in_the_order_in_which_they_were_scheduled(self, recorded: Recorded) -> None:
+    def test_calls_of_equal_time_run_in_scheduling_order(self, recorded: Recorded) -> None:
         for name in "abcdef":
             recorded.call(name, 1.0)
         recorded.clock.advance(1.0)
         assert recorded.names == "abcdef"
 
-    def test_a_call_from_an_earlier_time_comes_first(self, recorded: Recorded) -> None:
+    def test_a_call_scheduled_at_an_earlier_time_comes_first(self, recorded: Recorded) -> None:
         call = recorded.call("a", 1.0)
         recorded.call("b", 2.0)
         call.reset(2.0)
         recorded.clock.advance(2.0)
         assert recorded.names == "ab"
 
-    def test_a_call_from_a_later_time_comes_last(self, recorded: Recorded) -> None:
+    def test_a_call_scheduled_at_a_later_time_comes_last(self, recorded: Recorded) -> None:
         call = recorded.call("a", 3.0)
         recorded.call("b", 2.0)
         call.delay(-1.0)
         recorded.clock.advance(2.0)
         assert recorded.names == "ba"
 
-    def test_calls_that_are_moved_together_keep_their_order(self, recorded: Recorded) -> None:
+    def test_calls_rescheduled_together_keep_their_order(self, recorded: Recorded) -> None:
         calls = [recorded.call(name, delay) for name, delay in [("a", 1.0), ("b", 1.5), ("d", 3.0), ("e", 3.0)]]
         recorded.call("c", 2.0)
         for call in reversed(calls):
@@ -288,7 +288,7 @@ class TestTies:
         recorded.clock.advance(2.0)
         assert recorded.names == "abcde"
 
-    def test_of_calls_that_are_moved_apart_the_last_is_the_outermost(self, recorded: Recorded) -> None:
+    def test_the_last_of_calls_rescheduled_separately_runs_outermost(self, recorded: Recorded) -> None:
         calls = [recorded.call(name, delay) for name, delay in [("b", 1.0), ("a", 1.5), ("d", 3.0), ("e", 3.0)]]
         recorded.call("c", 2.0)
         for call in calls:
@@ -297,7 +297,7 @@ class TestTies:
         recorded.clock.advance(2.0)
         assert recorded.names == "abcde"
 
-    def test_a_call_that_is_moved_back_in_time_has_not_moved(self, recorded: Recorded) -> None:
+    def test_a_call_rescheduled_to_an_earlier_time_keeps_its_place(self, recorded: Recorded) -> None:
         recorded.call("a", 1.0)
         call = recorded.call("b", 1.0)
         recorded.call("c", 1.0)
@@ -308,14 +308,14 @@ class TestTies:
         recorded.clock.advance(1.0)
         assert recorded.names == "abc"
 
-    def test_a_newcomer_comes_after_those_that_were_moved_there(self, recorded: Recorded) -> None:
+    def test_a_new_call_comes_after_calls_rescheduled_to_its_time(self, recorded: Recorded) -> None:
         call = recorded.call("a", 3.0)
         call.reset(2.0)
         recorded.call("b", 2.0)
         recorded.clock.advance(2.0)
         assert recorded.names == "ab"
 
-    def test_a_call_that_raises_does_not_come_between(self, recorded: Recorded) -> None:
+    def test_a_raising_call_does_not_change_the_order_of_others(self, recorded: Recorded) -> None:
         def move() -> None:
             call.reset(5.0)
             raise Boom
@@ -336,12 +336,12 @@ class TestAdvance:
         recorded.clock.advance(5.0)
         assert recorded.seen == [("a", 15.0)]
 
-    def test_what_a_call_schedules_within_the_span_belongs_to_it(self, recorded: Recorded) -> None:
+    def test_calls_scheduled_within_the_advanced_span_run_in_it(self, recorded: Recorded) -> None:
         recorded.call("a", 1.0, lambda: (recorded.call("b", 0.0), recorded.call("c", 1.0), recorded.call("d", -1.0)))
         recorded.clock.advance(2.0)
         assert recorded.seen == [("a", 12.0), ("d", 12.0), ("b", 12.0)]
 
-    def test_a_call_that_raises_leaves_the_others_pending(self, recorded: Recorded) -> None:
+    def test_a_raising_call_leaves_later_calls_pending(self, recorded: Recorded) -> None:
         bad = recorded.call("a", 1.0, recorded.boom)
         good = recorded.call("b", 1.0)
         with pytest.raises(Boom):
@@ -359,7 +359,7 @@ class TestAdvance:
             getattr(recorded.clock, how)(1.0)
         assert list(recorded.clock.getDelayedCalls()) == []
 
-    def test_a_call_may_set_the_clock_back(self, recorded: Recorded) -> None:
+    def test_a_call_may_move_the_clock_back(self, recorded: Recorded) -> None:
         recorded.call("a", 1.0, lambda: recorded.clock.advance(-3.0))
         recorded.call("b", 3.0)
         recorded.clock.advance(5.0)
@@ -378,7 +378,7 @@ class TestAdvance:
 
 
 class TestRun:
-    def test_the_clock_stands_at_the_time_of_each_call(self, recorded: Recorded) -> None:
+    def test_advance_to_sets_the_clock_to_the_time_of_each_call(self, recorded: Recorded) -> None:
         recorded.call("b", 2.0, lambda: recorded.call("d", 0.5))
         recorded.call("a", 1.0, lambda: recorded.call("c", 1.25))
         recorded.call("e", 3.0)
@@ -387,26 +387,26 @@ class TestRun:
         assert recorded.seen == [("a", 11.0), ("b", 12.0), ("c", 12.25), ("d", 12.5), ("e", 13.0)]
         assert recorded.clock.seconds() == 13.0
 
-    def test_the_end_may_be_given_as_a_time(self, recorded: Recorded) -> None:
+    def test_advance_to_accepts_an_absolute_time(self, recorded: Recorded) -> None:
         recorded.call("a", 1.0)
         recorded.call("late", 1.125)
         recorded.clock.run_until(11.0)
         assert recorded.seen == [("a", 11.0)]
         assert recorded.clock.seconds() == 11.0
 
-    def test_what_a_call_schedules_for_now_is_called_now(self, recorded: Recorded) -> None:
+    def test_a_call_scheduled_for_now_by_a_call_runs_now(self, recorded: Recorded) -> None:
         recorded.call("a", 1.0, lambda: recorded.call("c", 0.0))
         recorded.call("b", 1.0)
         recorded.clock.run(1.0)
         assert recorded.seen == [("a", 11.0), ("b", 11.0), ("c", 11.0)]
 
-    def test_what_is_overdue_is_called_first_and_now(self, recorded: Recorded) -> None:
+    def test_overdue_calls_run_first_at_the_current_time(self, recorded: Recorded) -> None:
         recorded.call("b", 0.0)
         recorded.call("a", -5.0)
         recorded.clock.run(0.0)
         assert recorded.seen == [("a", 10.0), ("b", 10.0)]
 
-    def test_a_call_may_move_others(self, recorded: Recorded) -> None:
+    def test_a_call_may_reschedule_others(self, recorded: Recorded) -> None:
         later = recorded.call("c", 2.0)
         sooner = recorded.call("b", 9.0)
         never = recorded.call("x", 2.0)
@@ -420,7 +420,7 @@ class TestRun:
         recorded.clock.run(5.0)
         assert recorded.seen == [("a", 11.0), ("b", 11.5), ("c", 14.0)]
 
-    def test_a_call_that_raises_stops_the_clock_there(self, recorded: Recorded) -> None:
+    def test_a_raising_call_stops_the_clock_at_its_time(self, recorded: Recorded) -> None:
         recorded.call("a", 1.0, recorded.boom)
         recorded.call("b", 1.0)
         recorded.call("c", 2.0)
@@ -442,7 +442,7 @@ class TestRun:
         assert recorded.clock.seconds() == 16.0
 
     @pytest.mark.parametrize("when", [9.875, -inf, inf, nan])
-    def test_time_can_only_pass_up_to_a_moment_to_come(self, recorded: Recorded, when: float) -> None:
+    def test_advancing_to_a_past_time_is_an_error(self, recorded: Recorded, when: float) -> None:
         recorded.call("a", -5.0)
         with pytest.raises(ValueError, match=r"cannot advance from 10\.0"):
             recorded.clock.run_until(when)
@@ -468,13 +468,13 @@ class TestRun:
 
 
 class TestMemory:
-    """A call goes when the last reference to it goes, so those that still exist are those that the clock keeps."""
+    """Count existing call objects, which are those that the clock still refers to."""
 
     @pytest.fixture
     def alive(self) -> WeakSet[IDelayedCall]:
         return WeakSet()
 
-    def test_cancelled_calls_go(self, alive: WeakSet[IDelayedCall]) -> None:
+    def test_cancelled_calls_are_removed_from_the_heap(self, alive: WeakSet[IDelayedCall]) -> None:
         clock = HeapClock()
         kept: list[IDelayedCall] = []
         for number in range(20_000):
@@ -488,7 +488,7 @@ class TestMemory:
             assert len(alive) <= 2 * len(kept) + 1
         assert list(clock.getDelayedCalls()) == sorted(kept, key=lambda call: call.getTime())
 
-    def test_cancelled_calls_go_when_those_that_outnumbered_them_were_made(self, alive: WeakSet[IDelayedCall]) -> None:
+    def test_cancelled_calls_are_removed_once_they_outnumber_pending_ones(self, alive: WeakSet[IDelayedCall]) -> None:
         clock = HeapClock()
         for _ in range(100):
             clock.callLater(1.0, lambda: None)
@@ -500,7 +500,7 @@ class TestMemory:
         clock.advance(2.0)
         assert len(alive) == 0
 
-    def test_calls_that_were_made_go(self, alive: WeakSet[IDelayedCall]) -> None:
+    def test_made_calls_are_removed_from_the_heap(self, alive: WeakSet[IDelayedCall]) -> None:
         clock = HeapClock()
         for moved_to in [2.0, 0.5]:
             call = clock.callLater(1.0, lambda: None)
@@ -510,7 +510,7 @@ class TestMemory:
         clock.run(2.0)
         assert len(alive) == 0
 
-    def test_a_call_that_is_moved_often_takes_no_more_room(self) -> None:
+    def test_a_call_rescheduled_often_uses_no_more_memory(self) -> None:
         clock = HeapClock()
         call = clock.callLater(1.0, print)
         references = sys.getrefcount(call)

@@ -30,7 +30,7 @@ from fyrehose_twisted.sim.network import HOST_NAME_PATTERN, Network
 from fyrehose_twisted.sim.schedule import MIN_SHRUNK_DURATION, FaultSchedule, shrink
 from fyrehose_twisted.sim.wallclock import RATE_RANGE
 
-# Whatever a host may be called, and the more it looks like the rest of the line, the better.
+# Any valid host names, preferably resembling fault syntax.
 names = st.text(alphabet="a*->x=+.:for19é", min_size=1, max_size=4).filter(
     lambda name: bool(re.fullmatch(HOST_NAME_PATTERN, name))
 )
@@ -65,20 +65,20 @@ faults: dict[type[Fault], st.SearchStrategy[Any]] = {
 }
 
 
-def test_the_values_of_every_property_of_a_link_are_drawn() -> None:
+def test_the_strategy_covers_every_property_of_a_link() -> None:
     assert set(link_values) == set(Link.__dataclass_fields__)
 
 
 class TestText:
     @pytest.mark.parametrize("kind", faults, ids=lambda kind: kind.keyword)
-    def test_the_example_of_a_kind_can_be_read(self, kind: type[Fault]) -> None:
+    def test_the_example_of_each_fault_kind_can_be_parsed(self, kind: type[Fault]) -> None:
         (fault,) = FaultSchedule.parse(f"3.5 {kind.example}")
         assert type(fault) is kind
         assert fault.duration > 0
         assert str(fault) == f"3.5 {kind.example}"
 
     @given(st.lists(st.one_of(*faults.values()), max_size=5))
-    def test_what_is_written_is_read_back(self, drawn: list[Fault]) -> None:
+    def test_fault_schedules_round_trip_as_text(self, drawn: list[Fault]) -> None:
         schedule = FaultSchedule(drawn)
         text = str(schedule)
         assert FaultSchedule.parse(text) == schedule
@@ -111,27 +111,27 @@ class TestText:
             ),
         ],
     )
-    def test_it_is_what_the_documents_say(self, text: str, fault: Fault) -> None:
+    def test_faults_have_their_documented_text(self, text: str, fault: Fault) -> None:
         assert str(fault) == text
         assert FaultSchedule.parse(text).faults == (fault,)
 
-    def test_comments_and_empty_lines_do_not_count_and_faults_come_in_order_of_time(self) -> None:
+    def test_parsing_faults_skips_comments_and_sorts_by_time(self) -> None:
         schedule = FaultSchedule.parse("# all of them\n\n 3.0 pause b for 1.0  # the second\n1.0 pause a for 1.0\n \n")
         assert [fault.host_names() for fault in schedule] == [("a",), ("b",)]
         assert len(schedule) == 2
         assert FaultSchedule.parse("") == FaultSchedule() != schedule
 
     @pytest.mark.parametrize("kind", faults, ids=lambda kind: kind.keyword)
-    def test_one_that_a_scenario_makes_too_short_to_matter_is_read_back(self, kind: type[Fault]) -> None:
+    def test_a_fault_of_minimal_duration_round_trips_as_text(self, kind: type[Fault]) -> None:
         (example,) = FaultSchedule.parse(f"3.5 {kind.example}")
         schedule = FaultSchedule([replace(example, duration=0.0)])
         assert FaultSchedule.parse(str(schedule)) == schedule
 
-    def test_those_of_one_time_stay_in_their_order(self) -> None:
+    def test_faults_of_equal_time_keep_their_order(self) -> None:
         text = "1.0 pause b for 1.0\n1.0 pause a for 1.0\n1.0 pause c for 1.0\n"
         assert str(FaultSchedule.parse(text)) == text
 
-    def test_schedules_are_equal_by_what_is_in_them(self) -> None:
+    def test_fault_schedules_are_equal_by_their_faults(self) -> None:
         one, same, other = (FaultSchedule.parse(f"1.0 pause {name} for 1.0") for name in "aab")
         assert one == same != other
         assert len({one, same, other}) == 2
@@ -184,13 +184,13 @@ class TestText:
             ("1.0 link a -> b ,c loss=0.5 for 1.0", 'names are separated by ", "$'),
         ],
     )
-    def test_an_error_names_the_line_and_says_what_to_write(self, line: str, says: str) -> None:
+    def test_a_fault_parse_error_names_the_line_and_the_syntax(self, line: str, says: str) -> None:
         with pytest.raises(ConfigurationError, match=says) as caught:
             FaultSchedule.parse(f"# comment\n1.0 pause a for 1.0\n  {line}  # why\n1.0 pause b for 1.0")
         assert str(caught.value).startswith(f"line 3 of the faults, {line!r}: ")
 
     @given(st.text(alphabet="0123.- abcrashkilledlinkpauseclockcut->x=+#\n", max_size=60))
-    def test_any_text_is_read_or_refused(self, text: str) -> None:
+    def test_any_text_is_parsed_as_faults_or_refused(self, text: str) -> None:
         try:
             schedule = FaultSchedule.parse(text)
         except ConfigurationError as error:
@@ -198,7 +198,7 @@ class TestText:
         else:
             assert FaultSchedule.parse(str(schedule)) == schedule
 
-    def test_a_kind_of_ones_own_is_read_by_its_word(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_custom_fault_kind_is_parsed_by_its_keyword(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from fyrehose_twisted.sim.faults import faults as module
 
         monkeypatch.setattr(module, "_WORDS", dict(module._WORDS))
@@ -216,7 +216,7 @@ Log = Callable[[], list[float]]
 
 
 def going(world: World, *names: str, until: float = 30.0) -> dict[str, list[float]]:
-    """Let hosts tick four times a second, and return at which true times their nodes ticked."""
+    """Run hosts that tick four times a second; return the true times of their ticks."""
     ticks: dict[str, list[float]] = {}
     for name in names:
         seen = ticks[name] = []
@@ -230,7 +230,7 @@ def going(world: World, *names: str, until: float = 30.0) -> dict[str, list[floa
 
 
 def silences(ticks: list[float]) -> list[tuple[float, float]]:
-    """When a tick was missing, and when there was one again."""
+    """Return the intervals without ticks."""
     return [(sooner + 0.25, later) for sooner, later in pairwise(ticks) if later - sooner > 0.25]
 
 
@@ -239,7 +239,7 @@ def arrange(world: World, *lines: str) -> None:
 
 
 class TestWhatHappens:
-    def test_they_are_counted_from_now_and_the_network_counts_them(self, make_world: MakeWorld) -> None:
+    def test_faults_are_scheduled_from_now_and_counted_by_the_network(self, make_world: MakeWorld) -> None:
         world = make_world()
         ticks = going(world, "a")
         world.network.run(10.0)
@@ -252,7 +252,7 @@ class TestWhatHappens:
         assert world.network.counters["faults"] == 2
         assert silences(ticks["a"]) == [(11.0, 13.0), (15.0, 16.0)]
 
-    def test_a_host_that_is_not_there_shows_at_once(self, make_world: MakeWorld) -> None:
+    def test_a_fault_of_an_unknown_host_is_an_error_at_scheduling(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.add("a")
         for what in (
@@ -268,7 +268,7 @@ class TestWhatHappens:
         assert len(world.network.scheduler) == 0
         arrange(world, "9.0 cut * -> a for 1.0", "9.0 cut * <-> * for 1.0")
 
-    def test_of_many_hosts_a_few_are_listed_and_the_closest(self) -> None:
+    def test_an_unknown_host_error_lists_a_few_hosts_and_the_closest_match(self) -> None:
         network = Network(1)
         with pytest.raises(KeyError, match="no host 'sub-7'; there are none"):
             network.host("sub-7")
@@ -282,7 +282,7 @@ class TestWhatHappens:
             network.host("zzz")
         assert caught.value.args == (f"no host 'zzz'; there are {few}",)
 
-    def test_a_crash(self, make_world: MakeWorld) -> None:
+    def test_a_crash_fault_stops_and_restarts_a_host(self, make_world: MakeWorld) -> None:
         world = make_world()
         ticks = going(world, "a", "b")
         arrange(world, "2.0 crash a disk lost for 3.0")
@@ -291,7 +291,7 @@ class TestWhatHappens:
         assert silences(ticks["b"]) == []
         assert [node.boot for node in world.lives["a"]] == [Boot(0.0, None, None), Boot(5.0, None, CrashMode.DISK)]
 
-    def test_a_crash_once_something_is_durable(self, make_world: MakeWorld) -> None:
+    def test_a_crash_fault_can_wait_for_the_next_persist(self, make_world: MakeWorld) -> None:
         world = make_world()
         ticks = going(world, "a")
         arrange(world, "2.0 crash a power lost once durable for 3.0")
@@ -315,7 +315,7 @@ class TestWhatHappens:
         assert world["a"].boot.last_crash is CrashMode.KILLED
         assert world.network.counters["faults"] == 4
 
-    def test_the_end_of_a_crash_starts_nothing_that_was_started_and_crashed_again(self, make_world: MakeWorld) -> None:
+    def test_the_end_of_a_crash_does_not_start_a_host_crashed_again(self, make_world: MakeWorld) -> None:
         world = make_world()
         ticks = going(world, "a")
         arrange(world, "2.0 crash a killed for 6.0", "4.0 crash a killed for 9.0")
@@ -323,21 +323,21 @@ class TestWhatHappens:
         world.network.run(20.0)
         assert silences(ticks["a"]) == [(2.0, 3.0), (4.0, 13.0)]
 
-    def test_a_crash_ends_a_pause_and_the_end_of_that_ends_no_other(self, make_world: MakeWorld) -> None:
+    def test_a_crash_ends_a_pause_whose_end_does_not_end_a_later_pause(self, make_world: MakeWorld) -> None:
         world = make_world()
         ticks = going(world, "a")
         arrange(world, "2.0 pause a for 6.0", "3.0 crash a killed for 1.0", "5.0 pause a for 9.0")
         world.network.run(20.0)
         assert silences(ticks["a"]) == [(2.0, 4.0), (5.0, 14.0)]
 
-    def test_a_pause_within_a_pause_ends_with_the_first(self, make_world: MakeWorld) -> None:
+    def test_a_nested_pause_ends_with_the_outer_one(self, make_world: MakeWorld) -> None:
         world = make_world()
         ticks = going(world, "a")
         arrange(world, "2.0 pause a for 4.0", "3.0 pause a for 1.0", "5.0 pause a for 9.0")
         world.network.run(20.0)
         assert silences(ticks["a"]) == [(2.0, 6.0)]
 
-    def test_a_clock_is_set(self, make_world: MakeWorld) -> None:
+    def test_a_clock_fault_sets_the_clock(self, make_world: MakeWorld) -> None:
         world = make_world()
         a, b = world.add("a", "b")
         arrange(world, "2.0 clock a +3.5", "4.0 clock a -5.0")
@@ -348,7 +348,7 @@ class TestWhatHappens:
         assert readings == [0.0, 3.5, 3.5, -1.5, -1.5]
         assert b.now == world.network.now
 
-    def test_a_clock_runs_wrong_for_a_while_and_stays_where_it_got_to(self, make_world: MakeWorld) -> None:
+    def test_a_clock_rate_fault_ends_but_keeps_its_offset(self, make_world: MakeWorld) -> None:
         world = make_world()
         (a,) = world.add("a")
         arrange(world, "2.0 clock a +1.0 x1.5 for 4.0", "3.0 clock a -10.0")
@@ -357,7 +357,7 @@ class TestWhatHappens:
         world.network.run(6.0)
         assert a.now == 10.0 + 1.0 - 10.0 + 2.0
 
-    def test_it_runs_as_the_last_one_has_it(self, make_world: MakeWorld) -> None:
+    def test_the_latest_clock_rate_fault_applies(self, make_world: MakeWorld) -> None:
         world = make_world()
         (a,) = world.add("a")
         arrange(world, "2.0 clock a x1.5 for 4.0", "4.0 clock a x0.5 for 4.0")
@@ -380,7 +380,7 @@ class TestWhatHappens:
             ("1.0 link a <-> c loss=1.0 for 2.0", {"ac", "ca"}),
         ],
     )
-    def test_links_are_worse_for_a_while(self, make_world: MakeWorld, line: str, gone: set[str]) -> None:
+    def test_a_link_fault_ends_after_its_duration(self, make_world: MakeWorld, line: str, gone: set[str]) -> None:
         world = make_world()
         world.add("a", "b", "c")
         arrange(world, line)
@@ -393,7 +393,7 @@ class TestWhatHappens:
             got = {datagram.decode() for name in "abc" for datagram in world[name].datagrams}
             assert {text[:2] for text in got if text.endswith(str(after))} == expected
 
-    def test_overlapping_changes_end_each_at_its_time(self, make_world: MakeWorld) -> None:
+    def test_overlapping_link_faults_end_independently(self, make_world: MakeWorld) -> None:
         world = make_world()
         a, b = world.add("a", "b")
         arrange(world, "1.0 link a -> b loss=0.5 delay=1.0 for 4.0", "3.0 link * -> * loss=0.25 for 4.0")
@@ -404,7 +404,7 @@ class TestWhatHappens:
             seen.append((link.loss, link.delay))
         assert seen == [(0.5, 1.0), (0.25, 1.0), (0.25, 0.25), (0.0, 0.25)]
 
-    def test_whom_a_fault_concerns(self) -> None:
+    def test_faults_name_their_hosts(self) -> None:
         lines = (
             "1.0 crash a killed for 1.0",
             "1.0 pause a for 1.0",
@@ -423,8 +423,8 @@ class TestWhatHappens:
 
 class TestMishaps:
     @given(st.integers(0, 10**6))
-    def test_clocks_are_never_drawn_right(self, seed: int) -> None:
-        # So small that many are rounded to what they would be anyway.
+    def test_generated_clock_faults_always_change_the_clock(self, seed: int) -> None:
+        # So small that many round to no change.
         for make in (
             clock_faults("ab", max_drift=1e-6, max_offset=1e-3),
             clock_faults("ab", max_drift=0.0),
@@ -444,10 +444,10 @@ class TestDraw:
 
         return FaultSchedule.draw(Random(seed), count, until=10.0, kinds=[(3.0, pause), (1.0, crash)])
 
-    def test_one_seed_is_one_schedule_and_another_is_another(self) -> None:
+    def test_equal_seeds_draw_equal_fault_schedules(self) -> None:
         assert self.draw(1) == self.draw(1) != self.draw(2)
 
-    def test_as_many_as_wanted_begin_in_time_in_their_order_and_as_often_as_wanted(self) -> None:
+    def test_drawn_faults_match_the_requested_count_span_and_mix(self) -> None:
         schedule = self.draw(1, 1_000)
         begins = [fault.at for fault in schedule]
         assert len(schedule) == 1_000
@@ -457,12 +457,12 @@ class TestDraw:
         assert sum(isinstance(fault, PauseFault) for fault in schedule) == pytest.approx(750, rel=0.1)
         assert FaultSchedule.parse(str(schedule)) == schedule
 
-    def test_none_are_none(self) -> None:
+    def test_drawing_zero_faults_gives_an_empty_schedule(self) -> None:
         assert self.draw(1, 0) == FaultSchedule()
 
 
 class Runs:
-    """Says whether a schedule fails, and counts how often it is asked."""
+    """A predicate of failing schedules that counts its calls."""
 
     def __init__(self, fails: Callable[[list[str]], bool]) -> None:
         self._fails = fails
@@ -470,7 +470,7 @@ class Runs:
 
     def __call__(self, schedule: FaultSchedule) -> bool:
         self.count += 1
-        assert self.count < 1_000, "it shrinks without end"
+        assert self.count < 1_000, "shrinking does not terminate"
         return self._fails([fault.host_names()[0] for fault in schedule])
 
 
@@ -480,37 +480,37 @@ def pauses(count: int, lasts: float = 0.0) -> FaultSchedule:
 
 class TestShrink:
     @pytest.mark.parametrize("guilty", [0, 1, 29, 30, 31, 58, 59])
-    def test_one_of_sixty_is_found_in_few_runs(self, guilty: int) -> None:
+    def test_shrinking_finds_one_fault_of_sixty_in_few_runs(self, guilty: int) -> None:
         runs = Runs(lambda names: f"n{guilty}" in names)
         assert [str(fault) for fault in shrink(pauses(60), runs)] == [f"{float(guilty)} pause n{guilty} for 0.0"]
         assert runs.count <= 20
 
     @pytest.mark.parametrize("guilty", [("n0", "n59"), ("n7", "n8"), ("n29", "n30"), ("n1", "n40")])
-    def test_two_that_are_needed_together_are_found(self, guilty: tuple[str, ...]) -> None:
+    def test_shrinking_finds_two_faults_needed_together(self, guilty: tuple[str, ...]) -> None:
         runs = Runs(lambda names: set(guilty) <= set(names))
         assert [fault.host_names()[0] for fault in shrink(pauses(60), runs)] == list(guilty)
         assert runs.count <= 40
 
-    def test_if_none_is_needed_none_is_left(self) -> None:
+    def test_shrinking_removes_all_faults_if_none_is_needed(self) -> None:
         runs = Runs(lambda names: True)
         assert len(shrink(pauses(60), runs)) == 0
         assert runs.count <= 4
 
-    def test_if_all_are_needed_all_are_left(self) -> None:
+    def test_shrinking_keeps_all_faults_if_all_are_needed(self) -> None:
         runs = Runs(lambda names: len(names) == 20)
         assert shrink(pauses(20), runs) == pauses(20)
         assert runs.count <= 2 * 20 + 20
 
-    def test_what_can_be_left_out_only_once_another_is_is_left_out_too(self) -> None:
+    def test_shrinking_retries_faults_after_removing_others(self) -> None:
         runs = Runs(lambda names: "n2" in names and ("n1" not in names or "n0" in names))
         assert [fault.host_names()[0] for fault in shrink(pauses(3), runs)] == ["n2"]
 
-    def test_nothing_is_nothing(self) -> None:
+    def test_shrinking_an_empty_schedule_returns_it(self) -> None:
         assert shrink(FaultSchedule(), lambda schedule: True) == FaultSchedule()
 
     @given(st.sets(st.integers(0, 19), min_size=1, max_size=4), st.integers(1, 20))
-    def test_what_is_left_fails_and_without_any_of_it_nothing_does(self, guilty: set[int], enough: int) -> None:
-        """A run fails with all the guilty, or with so many faults of whatever kind."""
+    def test_a_shrunk_schedule_fails_and_is_minimal(self, guilty: set[int], enough: int) -> None:
+        """Fail with all the guilty faults, or with enough faults of any kind."""
 
         def fails(schedule: FaultSchedule) -> bool:
             return guilty <= {int(fault.at) for fault in schedule} or len(schedule) > enough + 4
@@ -520,14 +520,14 @@ class TestShrink:
         for index in range(len(left)):
             assert not fails(FaultSchedule(left.faults[:index] + left.faults[index + 1 :]))
 
-    def test_what_is_left_gets_shorter_as_long_as_it_fails(self) -> None:
+    def test_shrinking_shortens_faults_while_the_run_fails(self) -> None:
         def fails(schedule: FaultSchedule) -> bool:
             return any(fault.duration >= 1.3 for fault in schedule)
 
         (left,) = shrink(pauses(30, 12.0), fails)
         assert left.duration == 1.5
 
-    def test_but_not_too_short(self) -> None:
+    def test_shrinking_keeps_a_minimum_duration(self) -> None:
         (left,) = shrink(pauses(1, 12.0), Runs(lambda names: len(names) == 1))
         assert MIN_SHRUNK_DURATION <= left.duration < 2 * MIN_SHRUNK_DURATION
         assert [fault.duration for fault in shrink(pauses(1, 0.3), Runs(lambda names: len(names) == 1))] == [0.075]

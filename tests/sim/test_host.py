@@ -26,7 +26,7 @@ from fyrehose_twisted.sim.udp import datagram_socket
 from fyrehose_twisted.sim.wallclock import CLOCK_GRAIN, WallClock
 
 AT = 1_767_225_600.0
-"""A time as large as those of production, where a second has some four million floats."""
+"""A realistic timestamp, where a second has some four million floats."""
 
 
 def wants(*, persist: Any = None, effects: tuple[Send, ...] = (), events: tuple[Any, ...] = ()) -> Outputs:
@@ -34,7 +34,7 @@ def wants(*, persist: Any = None, effects: tuple[Send, ...] = (), events: tuple[
 
 
 class Watcher(Observer):
-    """Keeps what becomes of hosts, in order."""
+    """An observer that records the events of hosts in order."""
 
     def __init__(self) -> None:
         self.story: list[tuple[Any, ...]] = []
@@ -68,17 +68,17 @@ def watched(world: World) -> list[tuple[Any, ...]]:
 
 
 class TestClock:
-    def test_it_begins_right(self) -> None:
+    def test_a_new_wall_clock_reads_true_time(self) -> None:
         assert WallClock().read(123.0) == WallClock().true_time_at(123.0) == 123.0
 
-    def test_it_is_set_forward_and_back(self) -> None:
+    def test_a_wall_clock_can_be_set_forward_and_back(self) -> None:
         clock = WallClock()
         clock.set(100.0, offset=3.5)
         assert (clock.read(100.0), clock.read(110.0), clock.true_time_at(113.5)) == (103.5, 113.5, 110.0)
         clock.set(110.0, offset=-5.0)
         assert (clock.read(110.0), clock.true_time_at(113.5)) == (108.5, 115.0)
 
-    def test_it_runs_fast_or_slow_from_then_on(self) -> None:
+    def test_a_wall_clock_rate_applies_from_its_change_on(self) -> None:
         clock = WallClock()
         clock.set(100.0, rate=1.5)
         assert (clock.read(100.0), clock.read(110.0), clock.true_time_at(115.0)) == (100.0, 115.0, 110.0)
@@ -90,7 +90,7 @@ class TestClock:
         assert (clock.read(130.0), clock.read(131.0)) == (136.0, 137.0)
 
     @pytest.mark.parametrize("rate", [0.0, -1.0, 0.0009, 1_001.0, nan])
-    def test_no_clock_stands_still_or_runs_wild(self, rate: float) -> None:
+    def test_a_wall_clock_rate_out_of_range_is_refused(self, rate: float) -> None:
         clock = WallClock()
         with pytest.raises(ValueError, match=r"give 0\.001 to 1000"):
             clock.set(AT, rate=rate)
@@ -100,7 +100,9 @@ class TestClock:
         st.lists(st.tuples(st.floats(0, 1e5), st.floats(-1e6, 1e6), st.none() | st.floats(0.001, 1_000.0)), max_size=8),
         st.floats(0, 1e5),
     )
-    def test_what_it_reads_it_reaches_then(self, sets: list[tuple[float, float, float | None]], later: float) -> None:
+    def test_the_true_time_of_a_clock_reading_is_its_inverse(
+        self, sets: list[tuple[float, float, float | None]], later: float
+    ) -> None:
         clock, now = WallClock(), AT
         for passed, by, rate in sets:
             now += passed
@@ -108,15 +110,15 @@ class TestClock:
             clock.set(now, offset=by, rate=rate)
             assert clock.read(now) == pytest.approx(before + by, abs=1e-5)
         now += later
-        # The grain, in which the driver does not care, has to cover what rounding does.
+        # The clock grain has to cover rounding errors.
         assert clock.true_time_at(clock.read(now)) == pytest.approx(now, abs=CLOCK_GRAIN / 2)
 
-    def test_the_grain_is_that_of_the_driver(self) -> None:
+    def test_the_clock_grain_equals_the_resolution_of_the_driver(self) -> None:
         assert CLOCK_GRAIN == driver.CLOCK_RESOLUTION
 
 
 class TestFlush:
-    def test_it_persists_then_sends_then_tells(self, make_world: MakeWorld) -> None:
+    def test_a_host_persists_then_sends_then_emits_events(self, make_world: MakeWorld) -> None:
         world = make_world()
         a, _ = world.add("a", "b")
         story = watched(world)
@@ -135,7 +137,7 @@ class TestFlush:
         world.network.run(1)
         assert world.got("b") == [b"1", b"2", b"3"]
 
-    def test_it_drains_until_there_are_no_more_events(self, make_world: MakeWorld) -> None:
+    def test_a_host_drains_its_node_until_no_events_remain(self, make_world: MakeWorld) -> None:
         world = make_world()
         (a,) = world.add("a")
         story = watched(world)
@@ -146,9 +148,7 @@ class TestFlush:
         assert story == [("told", 1), ("told", 2), ("told", 3)]
         assert node.drains - drains == 3
 
-    def test_what_an_application_does_on_an_event_follows_the_events_that_were_told_with_it(
-        self, make_world: MakeWorld
-    ) -> None:
+    def test_commands_from_an_event_handler_run_after_the_events_at_hand(self, make_world: MakeWorld) -> None:
         world = make_world()
         a, _ = world.add("a", "b")
         story, node = watched(world), world["a"]
@@ -166,7 +166,7 @@ class TestFlush:
         a.flush()
         assert story == [("told", "first"), ("told", "second"), ("sent", b"answer"), ("told", "done")]
 
-    def test_what_is_done_on_something_else_than_an_event_is_not_forgotten(self, make_world: MakeWorld) -> None:
+    def test_commands_from_an_observer_are_performed(self, make_world: MakeWorld) -> None:
         world = make_world()
         a, b = world.add("a", "b")
         order: list[bytes] = []
@@ -198,7 +198,7 @@ class TestFlush:
         assert world["b"].ticks
         assert world.got("c") == [b"one", b"two"]
 
-    def test_events_without_end_are_an_error(self, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_endless_events_are_an_error(self, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "MAX_DRAINS_PER_FLUSH", 1_000)
         world = make_world()
         (a,) = world.add("a")
@@ -206,7 +206,7 @@ class TestFlush:
         with pytest.raises(RuntimeError, match="Recorder on a has events each time it is drained, without end"):
             a.flush()
 
-    def test_very_many_events_are_none(self, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_very_many_events_are_no_error(self, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "MAX_DRAINS_PER_FLUSH", 1_000)
         world = make_world()
         (a,) = world.add("a")
@@ -215,7 +215,7 @@ class TestFlush:
             a.flush()
         assert not world["a"].wanted
 
-    def test_after_an_error_it_can_be_flushed_again(self, make_world: MakeWorld) -> None:
+    def test_a_host_can_be_flushed_again_after_an_error(self, make_world: MakeWorld) -> None:
         world = make_world()
         (a,) = world.add("a")
         story = watched(world)
@@ -228,7 +228,7 @@ class TestFlush:
 
 
 class TestTicks:
-    def test_it_ticks_when_the_node_wants_it(self, make_world: MakeWorld) -> None:
+    def test_a_host_ticks_its_node_at_its_deadline(self, make_world: MakeWorld) -> None:
         world = make_world(start=100.0)
         world.add("a", prepare=lambda node: setattr(node, "deadline", 101.5))
         world.network.run(1.4)
@@ -236,19 +236,19 @@ class TestTicks:
         world.network.run(10)
         assert world["a"].ticks == [101.5]
 
-    def test_a_deadline_in_the_past_is_now(self, make_world: MakeWorld) -> None:
+    def test_a_deadline_in_the_past_ticks_now(self, make_world: MakeWorld) -> None:
         world = make_world(start=100.0)
         world.add("a", prepare=lambda node: setattr(node, "deadline", 50.0))
         world.network.run(1)
         assert world["a"].ticks == [100.0]
 
-    def test_it_ticks_again_and_again_at_the_same_pace(self, make_world: MakeWorld) -> None:
+    def test_a_host_ticks_periodically_without_drift(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.add("a", prepare=lambda node: vars(node).update(deadline=1.0, interval=0.25))
         world.network.run(10)
         assert world["a"].ticks == [1.0 + number * 0.25 for number in range(37)]
 
-    def test_an_earlier_deadline_takes_the_place_of_a_later_one(self, make_world: MakeWorld) -> None:
+    def test_an_earlier_deadline_replaces_a_later_one(self, make_world: MakeWorld) -> None:
         world = make_world()
         (a,) = world.add("a", prepare=lambda node: setattr(node, "deadline", 5.0))
         world["a"].deadline = 2.0
@@ -264,7 +264,7 @@ class TestTicks:
         world.network.run(10)
         assert world["a"].ticks == [2.0, 2.5]
 
-    def test_no_deadline_is_no_tick(self, make_world: MakeWorld) -> None:
+    def test_a_node_without_a_deadline_is_not_ticked(self, make_world: MakeWorld) -> None:
         world = make_world()
         (a,) = world.add("a", prepare=lambda node: setattr(node, "deadline", 2.0))
         world["a"].deadline = None
@@ -272,7 +272,7 @@ class TestTicks:
         world.network.run(10)
         assert world["a"].ticks == []
 
-    def test_a_deadline_that_moves_with_every_packet_fills_no_heap(self, make_world: MakeWorld) -> None:
+    def test_a_deadline_moved_by_every_packet_does_not_grow_the_heap(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.add("a", "b", prepare=lambda node: setattr(node, "deadline", 1e6))
 
@@ -289,7 +289,7 @@ class TestTicks:
         world.network.run(1e6)
         assert world["b"].ticks == [1e6 - 2_000]
 
-    def test_a_clock_that_is_set_again_and_again_fills_none_either(self, make_world: MakeWorld) -> None:
+    def test_a_clock_set_repeatedly_does_not_grow_the_heap(self, make_world: MakeWorld) -> None:
         world = make_world()
         (a,) = world.add("a", prepare=lambda node: setattr(node, "deadline", 1e6))
         for number in range(2_000):
@@ -299,8 +299,8 @@ class TestTicks:
                 a.resume()
         assert len(world.network.scheduler._heap) <= 3
 
-    def test_rounding_neither_loses_ticks_nor_adds_any(self, make_world: MakeWorld) -> None:
-        # A host whose clock is finer than true time, so that no true time is exactly the one it waits for.
+    def test_rounding_neither_loses_nor_adds_ticks(self, make_world: MakeWorld) -> None:
+        # A host clock finer than true time, so that no true time is exactly its deadline.
         world = make_world(start=AT)
         (a,) = world.add("a")
         a.set_clock(offset=-AT + 1 / 3)
@@ -312,7 +312,7 @@ class TestTicks:
         assert all(later - sooner >= 0.7 - 1e-9 for sooner, later in pairwise(ticks))
 
     @pytest.mark.parametrize("by", [3.5, 1e9, -3.5, -1e9, -AT])
-    def test_its_own_clock_says_when(self, make_world: MakeWorld, by: float) -> None:
+    def test_a_host_ticks_by_its_own_clock(self, make_world: MakeWorld, by: float) -> None:
         world = make_world(start=AT)
         (a,) = world.add("a")
         a.set_clock(offset=by)
@@ -324,7 +324,7 @@ class TestTicks:
         world.network.run(0.002)
         assert world["a"].ticks == [AT + by + 2.0]
 
-    def test_set_forward_beyond_the_deadline_it_ticks_at_once(self, make_world: MakeWorld) -> None:
+    def test_a_clock_set_past_the_deadline_ticks_at_once(self, make_world: MakeWorld) -> None:
         world = make_world()
         (a,) = world.add("a", prepare=lambda node: vars(node).update(deadline=10.0, interval=10.0))
         world.network.call_in(1.0, lambda: a.set_clock(offset=15.0))
@@ -333,7 +333,7 @@ class TestTicks:
         world.network.run(100.0)
         assert world["a"].ticks == [16.0 + 10.0 * number for number in range(11)]
 
-    def test_set_back_it_ticks_later(self, make_world: MakeWorld) -> None:
+    def test_a_clock_set_back_delays_the_tick(self, make_world: MakeWorld) -> None:
         world = make_world()
         (a,) = world.add("a", prepare=lambda node: setattr(node, "deadline", 10.0))
         world.network.call_in(1.0, lambda: a.set_clock(offset=-5.0))
@@ -355,7 +355,7 @@ class TestTicks:
     @given(
         st.lists(st.tuples(st.floats(0.0, 3.0), st.floats(-20.0, 20.0), st.none() | st.floats(0.5, 2.0)), max_size=10)
     )
-    def test_however_clocks_are_set_no_tick_is_early_or_lost_or_too_many(
+    def test_clock_changes_make_no_tick_early_lost_or_repeated(
         self, make_world: MakeWorld, sets: list[tuple[float, float, float | None]]
     ) -> None:
         world = make_world(start=AT)
@@ -377,18 +377,18 @@ class TestTicks:
             passed += max(by, 0.0)
         world.network.run(1.0)
         assert early == []
-        assert a.now < node.deadline + 1e-5  # so none is overdue
+        assert a.now < node.deadline + 1e-5  # No tick is overdue.
         elapsed = world.network.elapsed * 2.0
         assert len(node.ticks) <= elapsed / 0.25 + len(sets) + 1
 
-    def test_ticks_without_end_are_an_error_that_two_processes_word_alike(self, make_world: MakeWorld) -> None:
+    def test_endless_ticks_are_an_error_with_a_reproducible_text(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.add("a", prepare=lambda node: vars(node).update(deadline=5.0, interval=0.0))
         with pytest.raises(RuntimeError, match=r"^Recorder on a ticks at 5\.0 without end; it wants 5\.0$"):
             world.network.run(10)
         assert world.network.now == 5.0
 
-    def test_a_hundred_ticks_at_once_are_none(self, make_world: MakeWorld) -> None:
+    def test_many_ticks_at_one_time_are_no_error(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.add("a", prepare=lambda node: vars(node).update(deadline=5.0, interval=0.0))
         node = world["a"]
@@ -401,7 +401,7 @@ class TestTicks:
         world.network.run(4.5 + 3.0)
         assert len(node.ticks) == 3 * MAX_TICKS_PER_MOMENT
 
-    def test_nor_are_ticks_that_each_have_a_reason(self, make_world: MakeWorld) -> None:
+    def test_many_ticks_with_a_cause_at_one_time_are_no_error(self, make_world: MakeWorld) -> None:
         world = make_world(link=Link(delay=0.0))
         world.add("a", "b")
         a, b = (world.network.host(name) for name in "ab")
@@ -431,7 +431,7 @@ class TestTicks:
 
 
 class TestDo:
-    def test_it_calls_with_the_time_of_the_host_and_does_what_the_node_wants(self, make_world: MakeWorld) -> None:
+    def test_perform_calls_with_the_host_time_and_flushes_the_node(self, make_world: MakeWorld) -> None:
         world = make_world()
         a, _ = world.add("a", "b")
         a.set_clock(offset=5.0)
@@ -448,7 +448,7 @@ class TestDo:
         assert world.got("b") == [b"x"]
         assert world["a"].ticks == [6.0]
 
-    def test_down_it_does_nothing_and_says_so(self, make_world: MakeWorld) -> None:
+    def test_perform_on_a_host_that_is_down_returns_false(self, make_world: MakeWorld) -> None:
         world = make_world()
         (a,) = world.add("a")
         a.stop()
@@ -460,7 +460,7 @@ class TestDo:
 
 
 class TestStanding:
-    def test_what_arrives_waits_until_it_goes_on(self, make_world: MakeWorld) -> None:
+    def test_arrivals_at_a_paused_host_wait_for_its_resume(self, make_world: MakeWorld) -> None:
         world = make_world()
         _, b = world.add("a", "b")
         assert b.pause()
@@ -474,9 +474,7 @@ class TestStanding:
         assert world.network.counters["arrived"] == 3
         assert b.running
 
-    def test_first_the_clock_is_looked_at_once_and_what_that_leads_to_is_done_and_then_what_waits_is_read(
-        self, make_world: MakeWorld
-    ) -> None:
+    def test_a_resumed_host_ticks_once_before_it_reads_waiting_datagrams(self, make_world: MakeWorld) -> None:
         world = make_world()
         _, b = world.add("a", "b", prepare=lambda node: vars(node).update(deadline=1.0, interval=10.0))
         node = world["b"]
@@ -500,7 +498,7 @@ class TestStanding:
         world.network.run(10.0)
         assert node.ticks == [5.0, 15.0]
 
-    def test_a_deadline_that_is_not_due_waits_for_its_time(self, make_world: MakeWorld) -> None:
+    def test_a_deadline_after_the_resume_is_ticked_at_its_time(self, make_world: MakeWorld) -> None:
         world = make_world()
         (a,) = world.add("a", prepare=lambda node: setattr(node, "deadline", 3.0))
         a.pause()
@@ -510,7 +508,7 @@ class TestStanding:
         world.network.run(2.0)
         assert world["a"].ticks == [3.0]
 
-    def test_whether_one_is_due_is_for_its_own_clock_to_say(self, make_world: MakeWorld) -> None:
+    def test_a_resumed_host_checks_deadlines_by_its_own_clock(self, make_world: MakeWorld) -> None:
         world = make_world()
         (a,) = world.add("a", prepare=lambda node: setattr(node, "deadline", 3.0))
         a.pause()
@@ -525,7 +523,7 @@ class TestStanding:
         a.resume()
         assert world["a"].ticks == [3.5]
 
-    def test_nothing_of_the_node_happens_while_it_stands(self, make_world: MakeWorld) -> None:
+    def test_a_paused_node_does_nothing(self, make_world: MakeWorld) -> None:
         world = make_world()
         a, _ = world.add("a", "b", prepare=lambda node: vars(node).update(deadline=1.0, interval=0.5))
         story = watched(world)
@@ -540,7 +538,7 @@ class TestStanding:
         a.resume()
         assert story[1:] == [("resumed", "a"), ("persisted", 1, 1), ("sent", b"x"), ("told", 1)]
 
-    def test_commands_wait_in_their_order_and_come_after_what_was_read(self, make_world: MakeWorld) -> None:
+    def test_commands_to_a_paused_host_run_in_order_after_waiting_datagrams(self, make_world: MakeWorld) -> None:
         world = make_world()
         a, b = world.add("a", "b")
         node = world["b"]
@@ -557,7 +555,7 @@ class TestStanding:
         b.resume()
         assert len(node.story) == 3
 
-    def test_a_command_that_makes_it_stand_again_lets_the_others_wait_on(self, make_world: MakeWorld) -> None:
+    def test_a_command_that_pauses_again_leaves_later_commands_waiting(self, make_world: MakeWorld) -> None:
         world = make_world()
         (a,) = world.add("a")
         seen: list[str] = []
@@ -569,7 +567,7 @@ class TestStanding:
         a.resume()
         assert seen == ["second"]
 
-    def test_no_more_waits_than_fits_a_receive_buffer(
+    def test_arrivals_at_a_paused_host_are_limited_by_the_receive_buffer(
         self, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(datagram_socket, "RECEIVE_BUFFER", 10)
@@ -586,7 +584,7 @@ class TestStanding:
         world.network.run(1.0)
         assert world.dropped() == {"buffer": 4}
 
-    def test_it_is_stopped_while_it_stands(self, make_world: MakeWorld) -> None:
+    def test_a_paused_host_can_be_stopped(self, make_world: MakeWorld) -> None:
         world = make_world()
         _, b = world.add("a", "b", prepare=lambda node: vars(node).update(deadline=0.5))
         story = watched(world)
@@ -610,7 +608,7 @@ class TestStanding:
         assert [entry[0] for entry in story] == ["paused", "sent", "sent", "stopped", "started", "paused", "resumed"]
         assert world.dropped() == {"down": 2}
 
-    def test_only_one_that_runs_can_stand_and_only_one_that_stands_can_go_on(self, make_world: MakeWorld) -> None:
+    def test_only_a_running_host_pauses_and_only_a_paused_one_resumes(self, make_world: MakeWorld) -> None:
         world = make_world()
         (a,) = world.add("a")
         story = watched(world)
@@ -624,7 +622,7 @@ class TestStanding:
         a.resume()
         assert [entry[0] for entry in story] == ["paused", "resumed", "stopped"]
 
-    def test_made_to_stand_by_what_it_is_told_it_leaves_the_rest_for_later(self, make_world: MakeWorld) -> None:
+    def test_a_host_paused_by_an_event_handles_the_rest_on_resume(self, make_world: MakeWorld) -> None:
         world = make_world(split=1.0)
         _, b = world.add("a", "b")
         node = world["b"]
@@ -649,7 +647,7 @@ class TestCrashes:
     @pytest.mark.parametrize(
         ("crash", "left"), [(CrashMode.KILLED, "mark"), (CrashMode.POWER, "mark"), (CrashMode.DISK, None)]
     )
-    def test_a_new_node_knows_what_the_crash_left(
+    def test_a_restarted_node_gets_the_state_that_the_crash_left(
         self, make_world: MakeWorld, crash: CrashMode, left: str | None
     ) -> None:
         world = make_world(start=100.0)
@@ -665,7 +663,7 @@ class TestCrashes:
         assert len(world.lives["a"]) == a.boots == 2
         assert a.node is world["a"]
 
-    def test_what_is_durable_survives_many_crashes_and_what_a_disk_lost_stays_lost(self, make_world: MakeWorld) -> None:
+    def test_durable_state_survives_crashes_except_a_disk_loss(self, make_world: MakeWorld) -> None:
         world = make_world()
         (a,) = world.add("a")
         boots = []
@@ -685,7 +683,7 @@ class TestCrashes:
         assert boots == [1, 1, None, None, None]
         assert a.persisted == 2
 
-    def test_down_it_neither_receives_nor_sends_nor_ticks(self, make_world: MakeWorld) -> None:
+    def test_a_host_that_is_down_neither_receives_nor_sends_nor_ticks(self, make_world: MakeWorld) -> None:
         world = make_world()
         a, b = world.add("a", "b", prepare=lambda node: setattr(node, "deadline", 1.0))
         story = watched(world)
@@ -703,7 +701,7 @@ class TestCrashes:
         assert world.dropped() == {"down": 3}
         assert [entry[0] for entry in story] == ["sent", "stopped", "sent", "sent"]
 
-    def test_what_arrives_after_the_start_is_for_the_new_node(self, make_world: MakeWorld) -> None:
+    def test_datagrams_arriving_after_a_restart_reach_the_new_node(self, make_world: MakeWorld) -> None:
         world = make_world()
         _, b = world.add("a", "b", prepare=lambda node: setattr(node, "deadline", 3.0))
         world.send("a", "b", b"under way")
@@ -715,7 +713,7 @@ class TestCrashes:
         assert old.story == []
         assert new.story == [("batch", 0.25, [b"under way"]), ("tick", 3.0)]
 
-    def test_a_second_crash_and_a_second_start_do_nothing(self, make_world: MakeWorld) -> None:
+    def test_a_second_crash_or_start_has_no_effect(self, make_world: MakeWorld) -> None:
         world = make_world()
         (a,) = world.add("a")
         story = watched(world)
@@ -728,7 +726,7 @@ class TestCrashes:
         assert story == [("stopped", "killed", False), ("started", "a")]
         assert len(world.lives["a"]) == 2
 
-    def test_between_persisting_and_sending(self, make_world: MakeWorld) -> None:
+    def test_a_crash_can_strike_between_persisting_and_sending(self, make_world: MakeWorld) -> None:
         world = make_world()
         a, _ = world.add("a", "b")
         story, node = watched(world), world["a"]
@@ -750,7 +748,7 @@ class TestCrashes:
         assert a.up
 
     @pytest.mark.parametrize(("when", "up"), [(1.9, False), (2.1, True)])
-    def test_nothing_made_durable_in_time_is_no_crash(self, make_world: MakeWorld, when: float, up: bool) -> None:
+    def test_a_crash_on_persist_expires_without_a_persist(self, make_world: MakeWorld, when: float, up: bool) -> None:
         world = make_world()
         (a,) = world.add("a")
         a.crash_after_persist(CrashMode.KILLED, 2.0)
@@ -759,7 +757,7 @@ class TestCrashes:
         a.flush()
         assert a.up is up
 
-    def test_another_crash_comes_before(self, make_world: MakeWorld) -> None:
+    def test_an_earlier_crash_cancels_a_crash_on_persist(self, make_world: MakeWorld) -> None:
         world = make_world()
         (a,) = world.add("a")
         a.crash_after_persist(CrashMode.DISK, 2.0)
@@ -769,7 +767,7 @@ class TestCrashes:
         a.flush()
         assert a.up
 
-    def test_where_batches_are_cut_it_crashes_at_the_same_place(self, make_world: MakeWorld) -> None:
+    def test_a_crash_on_persist_does_not_depend_on_batch_boundaries(self, make_world: MakeWorld) -> None:
         for split in (0.0, 1.0):
             here = make_world(split=split)
             _, b = here.add("a", "b")
@@ -781,7 +779,7 @@ class TestCrashes:
             assert (b.persisted, here.got("b"), here.dropped()) == (3, [b"1", b"2", b"3"], {})
 
     @pytest.mark.parametrize("starts", [False, True])
-    def test_on_what_it_is_told(self, make_world: MakeWorld, starts: bool) -> None:
+    def test_a_host_can_crash_in_an_event_handler(self, make_world: MakeWorld, starts: bool) -> None:
         world = make_world(split=1.0)
         _, b = world.add("a", "b")
         first = world["b"]
@@ -809,7 +807,7 @@ class TestCrashes:
             assert told == ["crash"]
             assert world.dropped() == {"down": 1}
 
-    def test_a_node_that_cannot_start_is_an_error(self, make_world: MakeWorld) -> None:
+    def test_an_exception_at_the_start_of_a_node_propagates(self, make_world: MakeWorld) -> None:
         def prepare(node: Any) -> None:
             raise OSError("no disk")
 
@@ -818,7 +816,7 @@ class TestCrashes:
 
 
 class TestNobody:
-    def test_a_datagram_for_a_node_that_takes_none_is_dropped(self, make_world: MakeWorld) -> None:
+    def test_a_datagram_for_a_stream_node_is_dropped(self, make_world: MakeWorld) -> None:
         class Deaf:
             def next_deadline(self) -> None:
                 return None
@@ -845,7 +843,7 @@ class TestNobody:
 
 
 class TestActing:
-    """Who is to blame for what is raised."""
+    """Attribution of exceptions to hosts."""
 
     def active_host(self, world: World, break_it: Callable[[Host, Any], object]) -> str | None:
         a, _ = world.add("a", "b")
@@ -860,7 +858,7 @@ class TestActing:
         acting: Host | None = world.network.active_host
         return None if acting is None else acting.name
 
-    def test_a_node_that_raises_is_the_one_that_acts(self, make_world: MakeWorld) -> None:
+    def test_the_active_host_is_that_of_a_raising_node(self, make_world: MakeWorld) -> None:
         def on_batch(a: Host, fail: Any) -> None:
             a.node.on_batch = fail
             a.network.send(a, Send([b"x"], (a.address, ("10.0.0.2", 2))))
@@ -901,7 +899,7 @@ class TestActing:
             way.__name__: "a" for way in ways
         }
 
-    def test_another_host_that_was_made_to_do_something_meanwhile_is_not(self, make_world: MakeWorld) -> None:
+    def test_the_active_host_is_restored_after_a_nested_command(self, make_world: MakeWorld) -> None:
         def on_event(a: Host, fail: Any) -> None:
             a.on_event = lambda event: a.network.host("b").perform(lambda node, now: None)
             a.node.wanted.append(wants(events=(1,)))
@@ -910,7 +908,7 @@ class TestActing:
 
         assert self.active_host(make_world(), on_event) == "a"
 
-    def test_what_is_raised_outside_of_nodes_is_nobodys(self, make_world: MakeWorld) -> None:
+    def test_there_is_no_active_host_outside_of_nodes(self, make_world: MakeWorld) -> None:
         def elsewhere(a: Host, fail: Any) -> None:
             a.perform(lambda node, now: None)
             a.network.send(a, Send([b"x"], (a.address,)))
@@ -922,7 +920,7 @@ class TestActing:
 
 
 def with_disk(world: World, name: str = "a", **files: bytes) -> Host:
-    """Add a host that has a disk with durable files, and does not run yet."""
+    """Add a host with a disk with durable files, not started yet."""
     host: Host = world.add(name)[0]
     host.stop()
     host.disk = Disk(Random(1))
@@ -934,7 +932,7 @@ def with_disk(world: World, name: str = "a", **files: bytes) -> Host:
 
 
 def appends(host: Host) -> Callable[[Any], None]:
-    """What appends to the file "log" on the disk of a host, and syncs it."""
+    """Return a function that appends to the file "log" on the disk of a host and syncs it."""
 
     def on_persist(what: bytes) -> None:
         assert host.disk is not None
@@ -946,7 +944,7 @@ def appends(host: Host) -> Callable[[Any], None]:
 
 
 class TestDisk:
-    def test_it_is_told_of_every_crash(self, make_world: MakeWorld) -> None:
+    def test_a_simulated_disk_is_told_of_every_crash(self, make_world: MakeWorld) -> None:
         world = make_world()
         a = with_disk(world, log=b"")
         disk = a.disk
@@ -964,7 +962,7 @@ class TestDisk:
             assert not a.stop(CrashMode.DISK)
         assert left == [(["log"], 1), (["log"], 2), ([], 3)]
 
-    def test_what_a_node_wants_durable_is_before_anything_else_happens(self, make_world: MakeWorld) -> None:
+    def test_state_is_persisted_to_disk_before_any_other_effect(self, make_world: MakeWorld) -> None:
         world = make_world()
         a, story = with_disk(world), watched(world)
         a.start()
@@ -989,7 +987,7 @@ class TestDisk:
         ],
     )
     @pytest.mark.parametrize("disk", [True, False])
-    def test_a_process_that_cannot_make_something_durable_ends(
+    def test_a_process_that_cannot_persist_is_stopped_and_restarted(
         self, make_world: MakeWorld, error: Exception, text: str, disk: bool
     ) -> None:
         world = make_world()
@@ -1015,14 +1013,14 @@ class TestDisk:
         assert world["a"].boot == Boot(RESTART_DELAY, "first", CrashMode.KILLED)
         assert len(world["a"].wanted) == 0
 
-    def test_another_error_is_the_nodes(self, make_world: MakeWorld) -> None:
+    def test_an_unexpected_error_while_persisting_propagates(self, make_world: MakeWorld) -> None:
         (a,) = make_world().add("a")
         a.on_persist = lambda what: [][what]
         a.node.wanted.append(wants(persist=1))
         with pytest.raises(IndexError):
             a.flush()
 
-    def test_a_process_that_is_stopped_while_it_persists_does_nothing_more(self, make_world: MakeWorld) -> None:
+    def test_a_process_stopped_while_persisting_does_nothing_more(self, make_world: MakeWorld) -> None:
         world = make_world()
         (a,) = world.add("a")
 
@@ -1040,7 +1038,7 @@ class TestDisk:
             assert story == [("stopped", "killed", False)]
             assert (a.up, a.persisted) == (False, None)
 
-    def test_one_that_something_else_starts_is_not_started_again(self, make_world: MakeWorld) -> None:
+    def test_a_failed_process_started_by_a_fault_is_not_started_again(self, make_world: MakeWorld) -> None:
         world = make_world()
         a = with_disk(world)
         a.start()
@@ -1054,7 +1052,7 @@ class TestDisk:
         assert not a.up
 
     @pytest.mark.parametrize("fuse", range(5))
-    def test_power_is_cut_while_it_persists(self, make_world: MakeWorld, fuse: int) -> None:
+    def test_power_can_be_cut_while_a_node_persists(self, make_world: MakeWorld, fuse: int) -> None:
         world = make_world()
         a = with_disk(world, log=b"1")
         assert a.disk is not None
@@ -1074,7 +1072,7 @@ class TestDisk:
         assert (a.up, a.powered_off) == (True, False)
         assert world["a"].boot == Boot(RESTART_DELAY, None, CrashMode.POWER)
 
-    def test_power_is_cut_wherever_a_node_or_its_application_uses_the_disk(self, make_world: MakeWorld) -> None:
+    def test_power_can_be_cut_wherever_a_node_uses_the_disk(self, make_world: MakeWorld) -> None:
         def on_batch(a: Host, cut: Any) -> None:
             a.node.on_batch = cut
             a.network.send(a, Send([b"x"], (a.address,)))
@@ -1121,7 +1119,7 @@ class TestDisk:
             here.network.run(RESTART_DELAY)
             assert a.boots == 3
 
-    def test_one_that_cannot_start_tries_again(self, make_world: MakeWorld) -> None:
+    def test_a_process_that_cannot_start_is_retried(self, make_world: MakeWorld) -> None:
         world = make_world()
         a = with_disk(world, log=b"")
         disk, start = a.disk, a._start
@@ -1150,7 +1148,7 @@ class TestDisk:
         failed = ("stopped", "could not start: OSError: [Errno 5] a read failed: 'log'", False)
         assert story == [("stopped", "power lost", False), failed, failed, ("started", "a")]
 
-    def test_attempts_do_not_add_up(self, make_world: MakeWorld) -> None:
+    def test_start_attempts_of_repeated_crashes_do_not_accumulate(self, make_world: MakeWorld) -> None:
         world = make_world()
         a = with_disk(world)
 
@@ -1164,7 +1162,7 @@ class TestDisk:
         world.network.run(RESTART_DELAY * 2.5)
         assert len(story) == 3 + 2
 
-    def test_power_is_cut_while_it_starts(self, make_world: MakeWorld) -> None:
+    def test_power_can_be_cut_while_a_node_starts(self, make_world: MakeWorld) -> None:
         world = make_world()
         a = with_disk(world, log=b"")
         disk, start = a.disk, a._start
@@ -1185,7 +1183,7 @@ class TestDisk:
         assert disk.open("log").read(0, 9) == b"12345"
 
     @pytest.mark.parametrize("crash", [CrashMode.POWER, CrashMode.DISK])
-    def test_a_cut_that_another_crash_came_before_is_forgotten(self, make_world: MakeWorld, crash: CrashMode) -> None:
+    def test_an_earlier_crash_cancels_a_pending_power_cut(self, make_world: MakeWorld, crash: CrashMode) -> None:
         world = make_world()
         a = with_disk(world, log=b"")
         assert a.disk is not None
@@ -1203,7 +1201,7 @@ class TestDisk:
         world.network.run(RESTART_DELAY)
         assert a.up
 
-    def test_whose_disk_is_to_be_cut_has_one(self, make_world: MakeWorld) -> None:
+    def test_a_power_cut_needs_a_host_with_a_disk(self, make_world: MakeWorld) -> None:
         (a,) = make_world().add("a")
         with pytest.raises(ValueError, match="a has no disk"):
             a.cut_power_after(1, 1.0)

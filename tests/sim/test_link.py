@@ -43,27 +43,27 @@ class TestLink:
             ({"queue": -1}, "queue=-1; give 0 bytes or more"),
         ],
     )
-    def test_it_is_possible(self, changes: dict[str, Any], says: str) -> None:
+    def test_impossible_link_properties_are_refused(self, changes: dict[str, Any], says: str) -> None:
         with pytest.raises(ConfigurationError, match=says):
             Link(**changes)
 
-    def test_the_extremes_are_possible(self) -> None:
+    def test_extreme_link_properties_are_accepted(self) -> None:
         Link(
             loss=1.0, duplication=1.0, reordering=1, corruption=1.0, truncation=1.0, delay=0.0, jitter=0, tail=0, mtu=1
         )
         Link(bandwidth=1e-9, queue=0)
 
-    def test_a_perfect_one_draws_nothing_and_takes_its_delay(self) -> None:
+    def test_a_perfect_link_draws_no_random_numbers_and_has_a_fixed_latency(self) -> None:
         rng = Random(1)
         before = rng.getstate()
         assert Link().draw_loss(100_000, rng) is None
         assert Link(delay=0.3).latency(rng) == 0.3
         assert rng.getstate() == before
 
-    def test_one_that_is_not_up_cuts_everything(self) -> None:
+    def test_a_link_that_is_down_cuts_everything(self) -> None:
         assert Link(up=False).draw_loss(1, Random(1)) == "cut"
 
-    def test_jitter_is_spread_evenly_up_to_its_bound(self) -> None:
+    def test_jitter_is_uniform_up_to_its_bound(self) -> None:
         rng = Random(2)
         drawn = [Link(delay=0.5, jitter=0.2).latency(rng) - 0.5 for _ in range(10_000)]
         assert min(drawn) >= 0.0
@@ -71,15 +71,15 @@ class TestLink:
         assert sum(drawn) / len(drawn) == pytest.approx(0.1, rel=0.05)
         assert sum(late < 0.05 for late in drawn) == pytest.approx(2_500, rel=0.1)
 
-    def test_the_tail_is_long_and_has_the_mean_that_it_says(self) -> None:
+    def test_the_latency_tail_is_exponential_with_its_mean(self) -> None:
         rng = Random(3)
         drawn = [Link(delay=0.5, tail=0.2).latency(rng) - 0.5 for _ in range(20_000)]
         assert min(drawn) >= 0.0
         assert sum(drawn) / len(drawn) == pytest.approx(0.2, rel=0.05)
-        # Of an exponential distribution, e^-3 is beyond three times the mean.
+        # In an exponential distribution, a share of e^-3 is beyond three times the mean.
         assert sum(late > 0.6 for late in drawn) == pytest.approx(996, rel=0.15)
 
-    def test_as_many_as_it_says_are_held_back_and_no_longer_than_that(self) -> None:
+    def test_reordering_delays_the_configured_share_within_its_bound(self) -> None:
         rng = Random(4)
         drawn = [Link(delay=0.5, reordering=0.3).latency(rng) - 0.5 for _ in range(10_000)]
         held = [late for late in drawn if late]
@@ -88,17 +88,17 @@ class TestLink:
         assert 0.99 * MAX_REORDER_DELAY < max(held) <= MAX_REORDER_DELAY
 
     @pytest.mark.parametrize(("size", "fragments"), [(1, 1), (1_000, 1), (1_001, 2), (2_000, 2), (2_001, 3)])
-    def test_a_fragment_that_is_lost_loses_the_datagram(self, size: int, fragments: int) -> None:
+    def test_a_lost_fragment_loses_the_datagram(self, size: int, fragments: int) -> None:
         rng, link = Random(5), Link(loss=0.2, mtu=1_000)
         lost = sum(link.draw_loss(size, rng) == "loss" for _ in range(20_000))
         assert lost == pytest.approx(20_000 * (1 - 0.8**fragments), rel=0.05)
 
-    def test_without_fragments_only_what_fits_passes(self) -> None:
+    def test_without_fragmentation_datagrams_over_the_mtu_are_dropped(self) -> None:
         link = Link(mtu=1_000, fragments=False)
         assert link.draw_loss(1_000, Random(1)) is None
         assert link.draw_loss(1_001, Random(1)) == "mtu"
 
-    def test_everything_or_nothing(self) -> None:
+    def test_loss_of_1_drops_everything_and_of_0_nothing(self) -> None:
         rng = Random(6)
         assert {Link(loss=1.0).draw_loss(1, rng) for _ in range(1_000)} == {"loss"}
         assert {Link(loss=0.0, mtu=1).draw_loss(1_000, rng) for _ in range(1_000)} == {None}
@@ -106,10 +106,10 @@ class TestLink:
 
 class TestGarble:
     @given(st.binary(max_size=8), st.integers())
-    def test_what_comes_out_is_something_else(self, datagram: bytes, seed: int) -> None:
+    def test_corrupt_always_changes_a_datagram(self, datagram: bytes, seed: int) -> None:
         assert corrupt(datagram, Random(seed)) != datagram
 
-    def test_bytes_change_ends_are_cut_off_and_more_is_appended(self) -> None:
+    def test_corruption_changes_truncates_or_extends_a_datagram(self) -> None:
         rng, datagram = Random(7), bytes(100)
         garbled = [corrupt(datagram, rng) for _ in range(2_000)]
         same = [one for one in garbled if len(one) == 100]
@@ -118,11 +118,11 @@ class TestGarble:
         assert sum(len(one) < 100 for one in garbled) == pytest.approx(400, rel=0.2)
         assert {len(one) for one in garbled if len(one) > 100} == set(range(101, 164))
 
-    def test_not_even_rarely_is_a_byte_changed_into_itself(self) -> None:
+    def test_corrupt_never_replaces_a_byte_with_itself(self) -> None:
         rng = Random(10)
         assert all(corrupt(b"x", rng) != b"x" for _ in range(5_000))
 
-    def test_it_is_the_same_for_the_same_numbers(self) -> None:
+    def test_corrupt_is_deterministic_for_a_seed(self) -> None:
         assert corrupt(b"something", Random(8)) == corrupt(b"something", Random(8)) != corrupt(b"something", Random(9))
 
 
@@ -135,7 +135,7 @@ class TestPath:
         assert world["b"].story == [("batch", 100.25, numbered(50))]
         assert {peer for _, _, peer, _ in world["b"].rows} == {world.address("a")}
 
-    def test_it_looks_at_changes_only_when_there_are_any(
+    def test_a_path_evaluates_link_changes_only_when_there_are_any(
         self, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         world = make_world()
@@ -157,12 +157,12 @@ class TestPath:
         assert counts["sent"] == 10_000
         assert world.dropped() == {"loss": counts["dropped"]}
         assert 1_850 < counts["dropped"] < 2_150
-        assert 700 < counts["duplicated"] < 900  # of those that were not lost
+        assert 700 < counts["duplicated"] < 900  # Of the datagrams not lost.
         assert counts["arrived"] == got.total() == 10_000 - counts["dropped"] + counts["duplicated"]
         assert Counter(got.values()) == {1: len(got) - counts["duplicated"], 2: counts["duplicated"]}
         assert len(got) == 10_000 - counts["dropped"]
 
-    def test_a_duplicate_takes_its_own_time(self, make_world: MakeWorld) -> None:
+    def test_a_duplicate_has_its_own_latency(self, make_world: MakeWorld) -> None:
         world = make_world(1, Link(duplication=1.0, delay=0.25, jitter=0.5))
         world.add("a", "b")
         for _ in range(50):
@@ -170,7 +170,7 @@ class TestPath:
         world.network.run(1)
         assert len(set(times(world, "b"))) == 100
 
-    def test_jitter_lets_datagrams_overtake_within_its_bound(self, make_world: MakeWorld) -> None:
+    def test_jitter_reorders_datagrams_within_its_bound(self, make_world: MakeWorld) -> None:
         world = make_world(link=Link(delay=0.25, jitter=0.5), start=100.0)
         world.add("a", "b")
         world.send("a", "b", *numbered(100))
@@ -178,7 +178,7 @@ class TestPath:
         assert sorted(world.got("b")) == sorted(numbered(100)) != world.got("b")
         assert all(100.25 <= when <= 100.75 for when in times(world, "b"))
 
-    def test_what_is_held_back_is_overtaken_by_what_is_not(self, make_world: MakeWorld) -> None:
+    def test_datagrams_delayed_by_reordering_are_overtaken_by_others(self, make_world: MakeWorld) -> None:
         world = make_world(1, Link(delay=0.25, reordering=0.2))
         world.add("a", "b")
         for number in range(200):
@@ -190,7 +190,7 @@ class TestPath:
         assert 20 < len(late) < 60
         assert [number for number in got if number not in late] == sorted(set(got) - set(late))
 
-    def test_what_is_sent_was_copied(self, make_world: MakeWorld) -> None:
+    def test_sent_datagrams_are_copied(self, make_world: MakeWorld) -> None:
         world = make_world()
         a, _ = world.add("a", "b")
         buffer = bytearray(b"before")
@@ -199,7 +199,7 @@ class TestPath:
         world.network.run(1)
         assert world.got("b") == [b"before", b"before"]
 
-    def test_a_checksum_drops_what_was_garbled(self, make_world: MakeWorld) -> None:
+    def test_corrupted_datagrams_are_dropped_by_the_checksum(self, make_world: MakeWorld) -> None:
         world = make_world(2, Link(corruption=0.3))
         world.add("a", "b")
         world.send("a", "b", *numbered(5_000))
@@ -209,7 +209,7 @@ class TestPath:
         assert world.dropped()["checksum"] == pytest.approx(1_500, rel=0.1)
         assert world.network.counters["corrupted"] == 0
 
-    def test_without_a_checksum_it_arrives_garbled(self, make_world: MakeWorld) -> None:
+    def test_corrupted_datagrams_arrive_without_a_checksum(self, make_world: MakeWorld) -> None:
         world = make_world(2, Link(corruption=0.3, checksum=False))
         world.add("a", "b")
         datagrams = [b"<%64d>" % number for number in range(5_000)]
@@ -219,7 +219,7 @@ class TestPath:
         assert garbled == world.network.counters["corrupted"] == pytest.approx(1_500, rel=0.1)
         assert not any(truncated for *_, truncated in world["b"].rows)
 
-    def test_what_is_truncated_is_shorter_and_flagged(self, make_world: MakeWorld) -> None:
+    def test_truncated_datagrams_are_shorter_and_flagged(self, make_world: MakeWorld) -> None:
         world = make_world(3, Link(truncation=0.3), split=0.01)
         world.add("a", "b")
         datagrams = [b"<%8d>" % number for number in range(5_000)]
@@ -232,7 +232,7 @@ class TestPath:
         assert set(lengths) == set(range(10))
         assert lengths.total() == world.network.counters["truncated"] == pytest.approx(1_500, rel=0.1)
 
-    def test_of_an_empty_datagram_nothing_can_be_cut(self, make_world: MakeWorld) -> None:
+    def test_an_empty_datagram_is_never_truncated(self, make_world: MakeWorld) -> None:
         world = make_world(link=Link(truncation=1.0))
         world.add("a", "b")
         world.send("a", "b", b"")
@@ -240,7 +240,7 @@ class TestPath:
         assert [(got, truncated) for _, got, _, truncated in world["b"].rows] == [(b"", False)]
         assert world.network.counters["truncated"] == 0
 
-    def test_what_is_sent_to_nobody_is_counted(self, make_world: MakeWorld) -> None:
+    def test_datagrams_to_unknown_addresses_are_counted_as_drops(self, make_world: MakeWorld) -> None:
         world = make_world(link=Link(duplication=1.0))
         (a,) = world.add("a")
         world.network.send(a, Send([b"1", b"2"], (("10.9.9.9", 9),)))
@@ -250,36 +250,36 @@ class TestPath:
 
 
 class TestBandwidth:
-    def test_each_byte_takes_its_time_and_the_delay_comes_on_top(self, make_world: MakeWorld) -> None:
+    def test_bandwidth_adds_a_time_per_byte_to_the_delay(self, make_world: MakeWorld) -> None:
         world = make_world(link=Link(delay=0.25, bandwidth=1_024.0))
         world.add("a", "b")
         world.send("a", "b", bytes(512), bytes(1_024))
         world.network.run(1)
-        world.send("a", "b", bytes(256), bytes(0))  # while half a second's worth is still waiting
+        world.send("a", "b", bytes(256), bytes(0))  # While half a second of data is queued.
         world.network.run(10)
-        world.send("a", "b", bytes(128))  # long after
+        world.send("a", "b", bytes(128))  # Long after the queue is empty.
         world.network.run(10)
         assert times(world, "b") == [0.75, 1.75, 2.0, 2.0, 11.375]
 
-    def test_no_more_may_wait_than_the_queue_holds(self, make_world: MakeWorld) -> None:
+    def test_datagrams_beyond_the_queue_of_a_link_are_dropped(self, make_world: MakeWorld) -> None:
         world = make_world(link=Link(delay=0.25, bandwidth=1_024.0, queue=2_048))
         world.add("a", "b")
         world.send("a", "b", bytes(1_024), bytes(1_024), b"", b"x")
-        world.network.run(0.5)  # 512 bytes have left
+        world.network.run(0.5)  # 512 bytes have been sent.
         world.send("a", "b", bytes(513), bytes(512), b"x")
         world.network.run(10)
         assert [len(datagram) for datagram in world.got("b")] == [1_024, 1_024, 0, 512]
         assert times(world, "b") == [1.25, 2.25, 2.25, 2.75]
         assert world.dropped() == {"queue": 3}
 
-    def test_what_was_lost_before_takes_no_time(self, make_world: MakeWorld) -> None:
+    def test_lost_datagrams_use_no_bandwidth(self, make_world: MakeWorld) -> None:
         world = make_world(link=Link(delay=0.25, bandwidth=1_024.0, mtu=1_000, fragments=False))
         world.add("a", "b")
         world.send("a", "b", bytes(1_001), bytes(512))
         world.network.run(10)
         assert times(world, "b") == [0.75]
 
-    def test_each_direction_and_each_pair_has_its_own(self, make_world: MakeWorld) -> None:
+    def test_each_direction_of_each_pair_has_its_own_bandwidth(self, make_world: MakeWorld) -> None:
         world = make_world(link=Link(delay=0.25, bandwidth=1_024.0))
         world.add("a", "b", "c")
         for source, to in ("ab", "ba", "ac", "ca"):
@@ -289,10 +289,10 @@ class TestBandwidth:
 
     @pytest.mark.parametrize(
         ("bandwidth", "when"),
-        # 4,096 bytes wait when the bandwidth changes.
+        # 4,096 bytes are queued when the bandwidth changes.
         [(None, 1.25), (4_096.0, 1.25 + 1.0 + 0.25), (512.0, 1.25 + 8.0 + 2.0)],
     )
-    def test_a_bottleneck_that_is_gone_holds_nothing_up(
+    def test_a_removed_bottleneck_delays_nothing(
         self, make_world: MakeWorld, bandwidth: float | None, when: float
     ) -> None:
         world = make_world(link=Link(delay=0.25, bandwidth=1_024.0))
@@ -305,7 +305,7 @@ class TestBandwidth:
         assert times(world, "b")[-1 if when > 5.25 else 0] == when
         assert world.dropped() == {}
 
-    def test_a_bottleneck_is_where_it_was_after_another_change(self, make_world: MakeWorld) -> None:
+    def test_a_bottleneck_keeps_its_queue_after_another_link_change(self, make_world: MakeWorld) -> None:
         world = make_world(link=Link(delay=0.25, bandwidth=1_024.0))
         world.add("a", "b")
         world.send("a", "b", bytes(1_024))
@@ -321,9 +321,9 @@ ROUGH = Link(
 
 
 class TestRandomNumbers:
-    """What happens on one path depends on the seed, on its ends, and on what is sent there, and on nothing else."""
+    """Outcomes on a path depend only on the seed, its ends and its traffic."""
 
-    def test_traffic_elsewhere_changes_nothing(self, make_world: MakeWorld) -> None:
+    def test_losses_of_a_path_do_not_depend_on_traffic_elsewhere(self, make_world: MakeWorld) -> None:
         rows = []
         for noise in (0, 7):
             here = make_world(3, ROUGH)
@@ -339,7 +339,7 @@ class TestRandomNumbers:
         assert rows[0] == rows[1]
         assert len(rows[0]) > 200
 
-    def test_it_does_not_matter_how_sends_are_grouped(self, make_world: MakeWorld) -> None:
+    def test_losses_do_not_depend_on_how_sends_are_grouped(self, make_world: MakeWorld) -> None:
         rows = []
         for grouped in ("datagrams first", "peers first", "all at once"):
             here = make_world(3, ROUGH)
@@ -357,7 +357,7 @@ class TestRandomNumbers:
             rows.append([here[name].rows for name in "bcd"])
         assert rows[0] == rows[1] == rows[2]
 
-    def test_every_direction_and_every_seed_has_its_own(self, make_world: MakeWorld) -> None:
+    def test_every_direction_and_seed_has_its_own_random_numbers(self, make_world: MakeWorld) -> None:
         rows = []
         for seed in (3, 4):
             here = make_world(seed, ROUGH)
@@ -371,7 +371,7 @@ class TestRandomNumbers:
 
 
 class TestLongest:
-    def test_what_is_longer_than_udp_can_carry_is_dropped(self, make_world: MakeWorld) -> None:
+    def test_a_datagram_longer_than_udp_allows_is_dropped(self, make_world: MakeWorld) -> None:
         here = make_world()
         here.add("a", "b")
         here.send("a", "b", bytes(65_508), bytes(65_507))
@@ -383,7 +383,7 @@ class TestLongest:
 
 class TestMemory:
     @pytest.mark.parametrize("changes", [{}, {"up": False, "loss": 0.5}, {"mtu": 3}, {"bandwidth": 1_000.0}])
-    def test_a_link_that_draws_nothing_has_none(self, changes: dict[str, Any], make_world: MakeWorld) -> None:
+    def test_a_path_without_randomness_has_no_generator(self, changes: dict[str, Any], make_world: MakeWorld) -> None:
         here = make_world(link=Link(**changes))
         a, *others = here.add("a", *(f"host-{number}" for number in range(100)))
         gc.collect()
@@ -393,9 +393,9 @@ class TestMemory:
         here.network.run(1)
         size = tracemalloc.get_traced_memory()[0] / len(others)
         tracemalloc.stop()
-        assert size < 2_000  # which is less than one generator takes
+        assert size < 2_000  # Less than the size of one generator.
 
-    def test_it_draws_the_same_whenever_it_begins_to(self, make_world: MakeWorld) -> None:
+    def test_the_draws_of_a_path_do_not_depend_on_when_they_begin(self, make_world: MakeWorld) -> None:
         def got(calm: int) -> list[bytes]:
             here = make_world(seed=5)
             here.add("a", "b")
@@ -413,7 +413,7 @@ class TestMemory:
         assert got(0) == got(1) == got(20)
         assert 40 < len(got(0)) < 140
 
-    def test_it_does_not_begin_anew_when_the_link_changes(self, make_world: MakeWorld) -> None:
+    def test_a_link_change_does_not_restart_the_draws_of_a_path(self, make_world: MakeWorld) -> None:
         here = make_world()
         here.add("a", "b")
         for _ in range(2):

@@ -22,13 +22,13 @@ from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
 
-def test_the_recorder_is_a_node(make_world: MakeWorld) -> None:
+def test_the_recording_test_node_provides_idatagramnode(make_world: MakeWorld) -> None:
     world = make_world()
     world.add("a")
     assert verifyObject(IDatagramNode, world["a"])
 
 
-def test_virtual_time_begins_where_it_is_told_and_passes() -> None:
+def test_virtual_time_begins_at_the_given_start() -> None:
     network = Network(1, start=100.0)
     called: list[float] = []
     network.call_in(2.5, lambda: called.append(network.elapsed))
@@ -49,7 +49,7 @@ class TestAdd:
             world.network.host("c")
 
     @pytest.mark.parametrize(("name", "address"), [("a", ("10.1.1.1", 1)), ("other", ("10.0.0.1", 1))])
-    def test_a_name_and_an_address_are_given_once(self, make_world: MakeWorld, name: str, address: Address) -> None:
+    def test_host_names_and_addresses_are_unique(self, make_world: MakeWorld, name: str, address: Address) -> None:
         world = make_world()
         world.add("a")
         with pytest.raises(ValueError, match="already"):
@@ -57,13 +57,13 @@ class TestAdd:
         assert len(world.network.hosts) == 1
 
     @pytest.mark.parametrize("name", ["", "*", "for", "a b", "a,b", "a#b", "a\n"])
-    def test_a_name_can_stand_in_the_text_of_a_fault(self, name: str) -> None:
+    def test_a_host_name_that_fault_syntax_cannot_hold_is_refused(self, name: str) -> None:
         with pytest.raises(ValueError, match="a host cannot be called"):
             Network(1).add(name, ("10.0.0.1", 1), lambda boot: None)  # type: ignore[arg-type, return-value]
 
 
 class Passing:
-    """Hosts ``a`` to ``d``, of which each sends to each other; says who got what from whom."""
+    """Hosts ``a`` to ``d`` that all send to each other, to find which pairs are connected."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -71,7 +71,7 @@ class Passing:
         world.add(*self.names)
 
     def now(self) -> set[str]:
-        """Pairs of source and destination between which something passes."""
+        """Return the pairs of source and destination that are connected."""
         before = {name: len(self.world[name].rows) for name in self.names}
         for source in self.names:
             for to in self.names:
@@ -94,7 +94,7 @@ EVERY_PAIR = {source + to for source in "abcd" for to in "abcd"}
 
 
 class TestChanges:
-    def test_one_way(self, make_world: MakeWorld) -> None:
+    def test_a_partition_can_be_one_way(self, make_world: MakeWorld) -> None:
         passing = Passing(make_world())
         change = passing.cut("a", "b")
         assert passing.now() == EVERY_PAIR - {"ab"}
@@ -102,12 +102,12 @@ class TestChanges:
         passing.world.network.remove_override(change)
         assert passing.now() == EVERY_PAIR
 
-    def test_between_groups(self, make_world: MakeWorld) -> None:
+    def test_a_partition_can_separate_groups_of_hosts(self, make_world: MakeWorld) -> None:
         passing = Passing(make_world())
         passing.cut("ab", "cd")
         assert passing.now() == EVERY_PAIR - {"ac", "ad", "bc", "bd"}
 
-    def test_from_everyone_to_everyone_and_both(self, make_world: MakeWorld) -> None:
+    def test_a_partition_without_hosts_applies_to_all(self, make_world: MakeWorld) -> None:
         passing = Passing(make_world())
         change = passing.cut(None, "b")
         assert passing.now() == EVERY_PAIR - {"ab", "bb", "cb", "db"}
@@ -120,12 +120,12 @@ class TestChanges:
         passing.world.network.remove_override(change)
         assert passing.now() == EVERY_PAIR
 
-    def test_nobody_is_not_everybody(self, make_world: MakeWorld) -> None:
+    def test_a_partition_with_an_empty_group_applies_to_no_host(self, make_world: MakeWorld) -> None:
         passing = Passing(make_world())
         passing.cut("", None)
         assert passing.now() == EVERY_PAIR
 
-    def test_the_same_change_twice_is_two_changes(self, make_world: MakeWorld) -> None:
+    def test_equal_link_changes_end_independently(self, make_world: MakeWorld) -> None:
         passing = Passing(make_world())
         first, second = passing.cut("a", "b"), passing.cut("a", "b")
         passing.world.network.remove_override(second)
@@ -134,7 +134,7 @@ class TestChanges:
         passing.world.network.remove_override(first)
         assert "ab" in passing.now()
 
-    def test_the_later_one_counts_where_they_overlap_and_they_end_in_any_order(self, make_world: MakeWorld) -> None:
+    def test_the_latest_of_overlapping_link_changes_applies(self, make_world: MakeWorld) -> None:
         world = make_world(link=Link(delay=0.25))
         a, b = world.add("a", "b")
         network = world.network
@@ -155,14 +155,14 @@ class TestChanges:
         network.remove_override(third)
         assert network.path(a, b.address).link == network.link
 
-    def test_what_is_under_way_is_not_changed(self, make_world: MakeWorld) -> None:
+    def test_a_link_change_does_not_affect_datagrams_in_flight(self, make_world: MakeWorld) -> None:
         passing = Passing(make_world())
         passing.world.send("a", "b", b"before")
         passing.cut(None, None)
         passing.world.network.run(1)
         assert passing.world.got("b") == [b"before"]
 
-    def test_an_impossible_change_is_refused_where_it_is_made(self, make_world: MakeWorld) -> None:
+    def test_an_invalid_link_change_is_refused_at_its_creation(self, make_world: MakeWorld) -> None:
         world = make_world()
         a, b = world.add("a", "b")
         with pytest.raises(TypeError, match="los"):
@@ -173,7 +173,7 @@ class TestChanges:
 
 
 class TestMoments:
-    def test_what_arrives_in_one_is_one_batch_at_its_end_in_order_of_arrival(self, make_world: MakeWorld) -> None:
+    def test_arrivals_within_a_batch_interval_form_one_ordered_batch(self, make_world: MakeWorld) -> None:
         link = Link(delay=0.0, jitter=0.25)
         together, apart = make_world(link=link, moment=0.0625), make_world(link=link)
         for each in (together, apart):
@@ -188,7 +188,7 @@ class TestMoments:
         ):
             assert end - 0.0625 < arrived <= end, got
 
-    def test_what_comes_at_one_time_from_many_is_in_the_order_of_the_hosts(self, make_world: MakeWorld) -> None:
+    def test_simultaneous_arrivals_are_ordered_by_host(self, make_world: MakeWorld) -> None:
         for order in ("abcd", "dcba"):
             here = make_world()
             here.add("a", "b", "c", "d", "e")
@@ -197,7 +197,7 @@ class TestMoments:
             here.network.run(1)
             assert here["e"].story == [("batch", 0.25, [b"a1", b"a2", b"b1", b"b2", b"c1", b"c2", b"d1", b"d2"])]
 
-    def test_what_comes_first_is_first_whoever_sent_it(self, make_world: MakeWorld) -> None:
+    def test_arrivals_are_ordered_by_time_before_host(self, make_world: MakeWorld) -> None:
         here = make_world(moment=1.0)
         a, *_ = here.add("a", "b", "c")
         here.network.override_links([a.address], None, delay=0.5)
@@ -206,7 +206,7 @@ class TestMoments:
         here.network.run(2)
         assert here["c"].story == [("batch", 1.0, [b"b", b"b", b"a", b"a"])]
 
-    def test_times_as_large_as_those_of_production_are_no_trouble(self, make_world: MakeWorld) -> None:
+    def test_batch_intervals_work_at_realistic_timestamps(self, make_world: MakeWorld) -> None:
         here = make_world(link=Link(delay=0.002, jitter=0.01), moment=0.001, start=1_767_225_600.0)
         here.add("a", "b")
         for number in range(2_000):
@@ -217,11 +217,11 @@ class TestMoments:
             sent = int(datagram) * 0.0007
             assert 0.002 - 1e-6 <= now - 1_767_225_600.0 - sent <= 0.013 + 1e-6
 
-    def test_nor_is_it_to_arrive_at_once(self, make_world: MakeWorld) -> None:
+    def test_datagrams_without_delay_arrive_in_the_next_batch_interval(self, make_world: MakeWorld) -> None:
         here = make_world(link=Link(delay=0.0), moment=0.05, start=1_767_225_600.0)
         here.add("a", "b")
         for number in range(2_000):
-            # A hair later than a moment's end, which rounding may well take for that end.
+            # Just after the end of a batch interval, where rounding may hit the end itself.
             when = nextafter(1_767_225_600.0 + number * 0.05, inf)
             here.network.scheduler.call_at(when, lambda: here.send("a", "b", b"x"))
         here.network.run(101)
@@ -239,13 +239,13 @@ class TestMoments:
         ({"split": nan}, "split=nan"),
     ],
 )
-def test_moments_and_splits_have_to_make_sense(options: dict[str, float], says: str) -> None:
+def test_invalid_batch_intervals_and_splits_are_refused(options: dict[str, float], says: str) -> None:
     with pytest.raises(ValueError, match=f"^{says}; "):
         Network(1, **options)  # type: ignore[arg-type]
 
 
 class TestSplit:
-    def test_it_cuts_batches_as_often_as_it_says_and_loses_nothing(self, make_world: MakeWorld) -> None:
+    def test_a_split_seed_splits_batches_at_its_rate_without_loss(self, make_world: MakeWorld) -> None:
         world = make_world(split=0.2)
         world.add("a", "b")
         datagrams = [b"%d" % number for number in range(2_000)]
@@ -255,14 +255,14 @@ class TestSplit:
         assert len(world["b"].story) == pytest.approx(401, rel=0.15)
         assert world.network.counters["batches"] == len(world["b"].story)
 
-    def test_without_it_nothing_is_cut(self, make_world: MakeWorld) -> None:
+    def test_without_a_split_seed_batches_are_not_split(self, make_world: MakeWorld) -> None:
         world = make_world(split=0.0)
         world.add("a", "b")
         world.send("a", "b", *(b"%d" % number for number in range(1_000)))
         world.network.run(1)
         assert world.network.counters["batches"] == 1
 
-    def test_another_seed_cuts_elsewhere(self, make_world: MakeWorld) -> None:
+    def test_another_split_seed_splits_elsewhere(self, make_world: MakeWorld) -> None:
         stories = []
         for split_seed in (1, 1, 2):
             here = make_world(split=0.5, split_seed=split_seed)
@@ -274,7 +274,7 @@ class TestSplit:
 
 
 class Chatter:
-    """Sends what it receives on to others, as far as its first byte says, and makes durable how much it received.
+    """A node that relays datagrams as often as their first byte says, and persists its count.
 
     How it answers depends on what came before, but not on how that was cut into batches.
     """
@@ -291,7 +291,7 @@ class Chatter:
         for datagram, peer, truncated in batch:
             self._received += 1
             self.rows.append((now, bytes(datagram), peer, truncated))
-            # What was garbled must not make it talk without end.
+            # A corrupted count must not make it relay endlessly.
             if len(datagram) > 1 and 1 <= datagram[0] <= 3:
                 data = bytes((datagram[0] - 1, self._received % 256)) + bytes(datagram[2:])
                 first = self._received % len(self._peers)
@@ -313,12 +313,12 @@ class Chatter:
 
 
 def chat(seed: int, link: Link, faults: int, **options: Any) -> tuple[Network, list[Any]]:
-    """Let four hosts talk for eight seconds while things go wrong, and then wait until all is quiet."""
+    """Run four hosts for eight seconds with faults, then until no traffic remains."""
     network, names, rng = Network(seed, link, **options), "abcd", Random(f"{seed}/chat")
     addresses = [(f"10.0.0.{number}", number) for number in range(1, 5)]
     seen: list[Any] = []
     for name, address in zip(names, addresses, strict=True):
-        # A peer that is not there is among them.
+        # An unknown peer is among them.
         peers = [other for other in [*addresses, ("10.9.9.9", 9)] if other != address]
 
         def start(boot: Any, name: str = name, peers: list[Address] = peers) -> Chatter:
@@ -335,7 +335,7 @@ def chat(seed: int, link: Link, faults: int, **options: Any) -> tuple[Network, l
         (2.0, fault_generators.bad_links(names, max_duration=5.0, deliver_corrupted=True)),
     ]
     FaultSchedule.draw(rng, faults, until=4.0, kinds=kinds).schedule_on(network)
-    # Who crashed late starts again within five seconds, and has to be stopped again.
+    # A host that crashed late restarts within five seconds and has to be stopped again.
     for seconds in (8, 6, 1_000):
         network.run(seconds)
         for host in network.hosts.values():
@@ -345,7 +345,7 @@ def chat(seed: int, link: Link, faults: int, **options: Any) -> tuple[Network, l
 
 
 UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
-"""To shrink a run of several seconds would take longer than anybody waits; its seed is enough to repeat it."""
+"""Settings without shrinking, which would take too long for runs of seconds."""
 
 links = st.builds(
     Link,
@@ -374,7 +374,7 @@ links = st.builds(
     st.sampled_from((0.3, 1.0)),
     st.integers(1, 99),
 )
-def test_where_batches_are_cut_changes_nothing_that_arrives(
+def test_batch_splits_do_not_change_arrivals(
     seed: int, link: Link, faults: int, moment: float, split: float, split_seed: int
 ) -> None:
     plain, expected = chat(seed, link, faults, moment=moment)
@@ -384,19 +384,19 @@ def test_where_batches_are_cut_changes_nothing_that_arrives(
     assert network.counters == plain.counters
 
 
-def test_there_is_something_to_be_cut() -> None:
-    """The property above would hold for runs in which nothing happens, too."""
+def test_the_split_test_has_batches_to_split() -> None:
+    """The property above must not be vacuous."""
     link = Link(delay=0.003, jitter=0.02)
     plain, _ = chat(1, link, 12, moment=0.05)
     network, seen = chat(1, link, 12, moment=0.05, split=1.0)
     assert network.counters["arrived"] > 250
     assert network.counters["arrived"] == network.counters["batches"] > 1.5 * plain.counters["batches"]
-    assert len(seen) > 4  # so some crashed and started again
+    assert len(seen) > 4  # So some crashed and restarted.
 
 
 @settings(phases=UNSHRUNK)
 @given(st.integers(0, 2**32), links, st.integers(0, 20), st.sampled_from((0.0, 0.001, 0.05)))
-def test_whatever_was_sent_or_duplicated_arrived_or_was_dropped(
+def test_every_sent_or_duplicated_datagram_arrives_or_is_dropped(
     seed: int, link: Link, faults: int, moment: float
 ) -> None:
     network, seen = chat(seed, link, faults, moment=moment, split=0.2)
@@ -409,7 +409,7 @@ def test_whatever_was_sent_or_duplicated_arrived_or_was_dropped(
     assert counts["sent"] > 0
 
 
-def test_one_seed_is_one_run_and_another_is_another() -> None:
+def test_network_runs_are_reproducible_by_seed() -> None:
     link = Link(delay=0.003, loss=0.1, duplication=0.1, jitter=0.02)
     first, again, another = (chat(seed, link, 5, moment=0.001, split=0.2) for seed in (1, 1, 2))
     assert (first[1], first[0].counters) == (again[1], again[0].counters)

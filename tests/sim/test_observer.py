@@ -18,7 +18,7 @@ METHODS = [name for name in vars(Observer) if not name.startswith("_")]
 
 
 def recording(*methods: str) -> tuple[Observer, list[tuple[Any, ...]]]:
-    """Return an observer that overrides ``methods`` only, and the list of what it was told."""
+    """Return an observer that overrides only ``methods``, and the list of its calls."""
     calls: list[tuple[Any, ...]] = []
 
     def override(name: str) -> Any:
@@ -28,15 +28,15 @@ def recording(*methods: str) -> tuple[Observer, list[tuple[Any, ...]]]:
 
 
 def everything_happens(world: World) -> None:
-    """Let everything happen on ``a`` and ``b`` that an observer can be told."""
+    """Trigger every observable event on ``a`` and ``b``."""
     network = world.network
     a, b = network.host("a"), network.host("b")
     world["a"].wanted.append(Outputs("mark", [Send([b"x"], (b.address,))], ["event"]))
     a.flush()
     network.run(1)
-    for observe in network.observers.operation_performed:  # which is for scenarios to do
+    for observe in network.observers.operation_performed:  # Normally called by scenarios.
         observe(a, "something")
-    for observe in network.observers.connection_changed:  # which is for streams to do
+    for observe in network.observers.connection_changed:  # Normally called by streams.
         observe(a, b.address, "connected")
     a.pause()
     a.resume()
@@ -48,7 +48,7 @@ def everything_happens(world: World) -> None:
     network.run(1)
 
 
-def test_each_method_is_called_as_its_thing_happens_and_with_what_it_concerns(make_world: MakeWorld) -> None:
+def test_each_observer_method_is_called_with_its_subject(make_world: MakeWorld) -> None:
     world = make_world()
     a, b = world.add("a", "b")
     observer, calls = recording(*METHODS)
@@ -74,7 +74,7 @@ def test_each_method_is_called_as_its_thing_happens_and_with_what_it_concerns(ma
     ]
 
 
-def test_only_what_is_overridden_is_called(make_world: MakeWorld) -> None:
+def test_only_overridden_observer_methods_are_called(make_world: MakeWorld) -> None:
     for method in METHODS:
         here = make_world()
         here.add("a", "b")
@@ -86,11 +86,11 @@ def test_only_what_is_overridden_is_called(make_world: MakeWorld) -> None:
         assert watching == {name: int(name == method) for name in METHODS}
 
 
-def test_there_is_a_list_for_each_method() -> None:
+def test_observers_has_a_list_per_method() -> None:
     assert set(vars(Observers())) == {"all", *METHODS}
 
 
-def test_one_that_looks_at_nothing_is_never_called(make_world: MakeWorld) -> None:
+def test_an_observer_without_overrides_is_never_called(make_world: MakeWorld) -> None:
     world = make_world()
     world.add("a", "b")
     observer, calls = recording()
@@ -100,7 +100,7 @@ def test_one_that_looks_at_nothing_is_never_called(make_world: MakeWorld) -> Non
     assert calls == []
 
 
-def test_what_a_base_class_overrides_counts(make_world: MakeWorld) -> None:
+def test_observer_methods_overridden_in_a_base_class_are_called(make_world: MakeWorld) -> None:
     base, calls = recording("started")
     world = make_world()
     world.network.add_observer(type("Derived", (type(base),), {})())
@@ -108,7 +108,7 @@ def test_what_a_base_class_overrides_counts(make_world: MakeWorld) -> None:
     assert [name for name, *_ in calls] == ["started"]
 
 
-def test_many_are_called_in_the_order_in_which_they_came(make_world: MakeWorld) -> None:
+def test_observers_are_called_in_the_order_of_their_registration(make_world: MakeWorld) -> None:
     world = make_world()
     seen: list[str] = []
     for letter in "xyz":
@@ -119,7 +119,7 @@ def test_many_are_called_in_the_order_in_which_they_came(make_world: MakeWorld) 
     assert "".join(seen) == "xyzxyz"
 
 
-def test_when_it_is_told_of_a_packet_nothing_has_happened_to_it_yet(make_world: MakeWorld) -> None:
+def test_observers_see_a_packet_before_its_effects(make_world: MakeWorld) -> None:
     world = make_world(link=Link(loss=1.0))
     seen: list[tuple[Any, ...]] = []
 
@@ -146,7 +146,7 @@ def test_when_it_is_told_of_a_packet_nothing_has_happened_to_it_yet(make_world: 
     ]
 
 
-def test_both_copies_of_a_duplicate_are_told_of(make_world: MakeWorld) -> None:
+def test_observers_see_both_copies_of_a_duplicate(make_world: MakeWorld) -> None:
     world = make_world(link=Link(duplication=1.0, corruption=0.5))
     world.add("a", "b")
     observer, calls = recording("sent", "arrived", "dropped")
@@ -162,7 +162,7 @@ def test_both_copies_of_a_duplicate_are_told_of(make_world: MakeWorld) -> None:
     assert of_each == dict.fromkeys(range(1, 101), 2)
 
 
-def test_what_arrives_is_what_the_node_gets(make_world: MakeWorld) -> None:
+def test_observers_see_the_datagram_that_the_node_gets(make_world: MakeWorld) -> None:
     world = make_world(link=Link(corruption=0.3, truncation=0.3, duplication=0.3, checksum=False))
     world.add("a", "b")
     observer, calls = recording("sent", "arrived")
@@ -181,7 +181,7 @@ def test_what_arrives_is_what_the_node_gets(make_world: MakeWorld) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_an_observer_raises_ends_the_run(make_world: MakeWorld, method: str) -> None:
+def test_an_exception_of_an_observer_ends_the_run(make_world: MakeWorld, method: str) -> None:
     world = make_world()
     world.add("a", "b")
 

@@ -17,7 +17,7 @@ pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
 
 
 class Empty(Scenario):
-    """A network without anybody, in which nothing can go wrong unless the seed ends in 5."""
+    """A network without hosts that fails only if the seed ends in 5."""
 
     name = "toy.empty"
     duration = 2.0
@@ -31,7 +31,7 @@ class Empty(Scenario):
 
 
 ALONE = {"SIMULATE_SEED": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
-"""Environment of a pytest that is started here: the plugins of others are none of it, and take long to load."""
+"""Environment of the pytest subprocess, without third-party plugins, which load slowly."""
 FAILS = """
 from fyrehose_twisted.fyrehose.simulation.scenarios import SCENARIOS, Storm
 from fyrehose_twisted.sim.scenario import Scenario
@@ -84,24 +84,24 @@ class Elsewhere(Scenario):
     def build(self):
         raise ValueError("never")
 
-SCENARIOS = (Elsewhere,)  # Not among those that the command knows.
+SCENARIOS = (Elsewhere,)  # Not registered with the command.
 """
 
 
-def test_outcomes_are_returned_in_order(simulate: Simulate) -> None:
+def test_simulate_returns_outcomes_in_the_order_of_seeds(simulate: Simulate) -> None:
     for jobs in (0, 2):
         outcomes = simulate(Empty, seeds=iter([7, 3, 4]), jobs=jobs)
         assert [(outcome.seed, outcome.simulated_seconds) for outcome in outcomes] == [(7, 2.0), (3, 2.0), (4, 2.0)]
 
 
 @pytest.mark.parametrize("jobs", [0, 2])
-def test_without_seeds_nothing_is_tested(simulate: Simulate, jobs: int) -> None:
+def test_simulate_without_seeds_is_an_error(simulate: Simulate, jobs: int) -> None:
     with pytest.raises(pytest.fail.Exception, match=r"^no seeds to run toy\.empty with, so nothing was tested$"):
         simulate(Empty, seeds=iter([]), jobs=jobs)
 
 
 @pytest.mark.parametrize("jobs", [0, 1])
-def test_the_first_that_breaks_fails_the_test(simulate: Simulate, jobs: int) -> None:
+def test_simulate_fails_the_test_at_the_first_violation(simulate: Simulate, jobs: int) -> None:
     with pytest.raises(pytest.fail.Exception) as failed:
         simulate(Empty, seeds=range(10**9), jobs=jobs)
     explained = str(failed.value)
@@ -109,13 +109,13 @@ def test_the_first_that_breaks_fails_the_test(simulate: Simulate, jobs: int) -> 
     path = os.path.relpath(__file__)
     assert explained.endswith(f"\nReplay it: fyrehose simulate {path}:Empty --seed 5")
     assert ('raise LookupError("nobody there")' in explained) == (jobs == 0)
-    # What it says can be done.
+    # The printed command works.
     with pytest.raises(SystemExit) as stopped:
         main(explained.split()[-4:])
     assert stopped.value.code == 1
 
 
-def test_how_it_looks(tmp_path: Path) -> None:
+def test_a_simulation_failure_shows_the_replay_command(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]')
     tests = tmp_path / "tests"
     tests.mkdir()
@@ -145,7 +145,7 @@ def test_how_it_looks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", ["-q", "-v", "-s", "-q --capture=sys", "-p no:terminal"])
-def test_a_seed_is_shown_before_the_test_can_be_killed(tmp_path: Path, options: str) -> None:
+def test_the_fresh_seed_is_shown_before_the_test_runs(tmp_path: Path, options: str) -> None:
     (tmp_path / "test_it.py").write_text(KILLED)
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", *options.split(), "-p", "no:cacheprovider"],
@@ -161,7 +161,9 @@ def test_a_seed_is_shown_before_the_test_can_be_killed(tmp_path: Path, options: 
 
 
 class TestFreshSeed:
-    def test_it_is_another_one_each_time(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_fresh_seed_differs_each_time(
+        self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.delenv("SIMULATE_SEED", raising=False)
         monkeypatch.setattr(runner, "random_seed", lambda: 77)
         assert request.getfixturevalue("fresh_seed") == 77
@@ -169,11 +171,15 @@ class TestFreshSeed:
         assert len({runner.random_seed() for _ in range(20)}) == 20
         assert all(0 <= runner.random_seed() < 2**32 for _ in range(20))
 
-    def test_it_can_be_had_again(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_fresh_seed_is_taken_from_the_environment(
+        self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("SIMULATE_SEED", "0123")
         assert request.getfixturevalue("fresh_seed") == 123
 
-    def test_what_is_no_seed_is_said(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_invalid_fresh_seed_is_reported(
+        self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("SIMULATE_SEED", "-1")
         with pytest.raises(pytest.fail.Exception, match="SIMULATE_SEED is '-1', which is not a whole number"):
             request.getfixturevalue("fresh_seed")

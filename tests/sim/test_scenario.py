@@ -24,7 +24,7 @@ from fyrehose_twisted.sim.schedule import FaultSchedule
 
 
 class Beating:
-    """Sends a beat to the other host each second, and tells its application of each beat that it gets."""
+    """A node that sends a beat to the other host each second and emits an event per beat received."""
 
     def __init__(self, boot: Boot, rng: Random) -> None:
         self.next = boot.now + rng.random()
@@ -88,7 +88,7 @@ class Heart(Scenario):
 
 
 class Watching(Invariant):
-    """Notes when it is asked to look, and breaks when told to."""
+    """An invariant that records its samples and fails on request."""
 
     name: ClassVar[str] = "hearts beat"
 
@@ -111,7 +111,7 @@ class Watching(Invariant):
 
 
 def breaking(where: str, *, after: float = 0.0) -> Heart:
-    """A run that breaks an invariant at a given place."""
+    """Run a scenario that breaks an invariant at a given place."""
     scenario = Heart(1)
 
     def breaks(invariant: Watching, place: str) -> None:
@@ -122,7 +122,7 @@ def breaking(where: str, *, after: float = 0.0) -> Heart:
     return scenario
 
 
-def test_a_run_that_holds_says_what_happened() -> None:
+def test_a_run_without_violation_reports_its_outcome() -> None:
     scenario = Heart(1)
     outcome = scenario.run()
     counts = scenario.network.counters
@@ -142,7 +142,7 @@ def test_a_run_that_holds_says_what_happened() -> None:
     assert outcome.counters["sent"] == counts["sent"] + 1_000
 
 
-def test_invariants_look_once_a_second_and_check_at_the_end() -> None:
+def test_invariants_are_sampled_once_a_second_and_checked_at_the_end() -> None:
     scenario = Heart(1)
     scenario.run()
     assert scenario.watching.samples == [float(second) for second in range(1, 11)]
@@ -150,7 +150,7 @@ def test_invariants_look_once_a_second_and_check_at_the_end() -> None:
     assert scenario.finished_at == 10.0
 
 
-def test_one_seed_is_one_run_and_another_is_another() -> None:
+def test_scenario_runs_are_reproducible_by_seed() -> None:
     traces = []
     for seed in (1, 1, 2):
         out = StringIO()
@@ -160,13 +160,13 @@ def test_one_seed_is_one_run_and_another_is_another() -> None:
     assert Heart(1).faults == Heart(1).faults != Heart(2).faults
 
 
-def test_where_batches_are_cut_changes_neither_the_digest_nor_what_happens() -> None:
+def test_batch_boundaries_do_not_change_the_digest_of_a_run() -> None:
     first, second = (Heart(1, split_seed=split_seed).run() for split_seed in (1, 2))
     assert first.digest == second.digest != ""
     assert Heart(1, split_seed=5).network.split_rng.random() == Random("5/split").random()
 
 
-def test_faults_that_are_given_are_not_drawn() -> None:
+def test_given_faults_replace_drawn_ones() -> None:
     faults = FaultSchedule([PauseFault(1.0, 1.0, "b"), PauseFault(5.0, 1.0, "a")])
     outcome = (scenario := Heart(1, faults=faults)).run()
     assert scenario.faults is faults
@@ -174,8 +174,8 @@ def test_faults_that_are_given_are_not_drawn() -> None:
     assert Heart(1, faults=FaultSchedule()).run().faults == 0
 
 
-def test_a_fault_after_the_duration_is_waited_for_to_its_end() -> None:
-    # Its end, counted from its beginning, is rounded up beyond the end counted from the start.
+def test_a_run_lasts_until_its_last_fault_has_ended() -> None:
+    # Its end counted from its beginning rounds to after its end counted from the start.
     scenario = Heart(1, faults=FaultSchedule([PauseFault(11.7, 3.1, "a")]))
     seen: list[bool] = []
     scenario.watching.breaks = lambda invariant, where: seen.append(scenario.a.paused)
@@ -186,7 +186,7 @@ def test_a_fault_after_the_duration_is_waited_for_to_its_end() -> None:
     assert not seen[-1]
 
 
-def test_however_it_is_rounded_a_fault_is_over_at_the_end() -> None:
+def test_faults_are_over_at_the_end_despite_rounding() -> None:
     for number in range(200):
         at, lasts = 10.0 + number / 7, 1.0 + number / 11
         scenario = Heart(1, faults=FaultSchedule([PauseFault(at, lasts, "a")]))
@@ -195,7 +195,7 @@ def test_however_it_is_rounded_a_fault_is_over_at_the_end() -> None:
         assert not scenario.a.paused, (at, lasts)
 
 
-def test_it_waits_until_nothing_more_is_to_be_expected_but_not_for_ever() -> None:
+def test_a_run_waits_for_settling_up_to_a_limit() -> None:
     scenario = Heart(1)
     asked: list[float] = []
 
@@ -217,7 +217,7 @@ def test_it_waits_until_nothing_more_is_to_be_expected_but_not_for_ever() -> Non
     assert scenario.watching.checks == [30.0]
 
 
-def test_a_host_may_begin_late() -> None:
+def test_a_host_may_start_late() -> None:
     scenario = type("Late", (Heart,), {"late": 4.0})(1)
     started: list[tuple[str, float]] = []
     scenario.network.observers.started.append(lambda host: started.append((host.name, scenario.network.elapsed)))
@@ -225,7 +225,7 @@ def test_a_host_may_begin_late() -> None:
     assert started == [("a", 0.0), ("b", 4.0)]
 
 
-def test_the_parts_of_a_scenario_that_draw_do_not_disturb_one_another() -> None:
+def test_random_numbers_of_scenario_parts_are_independent() -> None:
     class Drawing(Heart):
         def build(self) -> None:
             super().build()
@@ -239,7 +239,7 @@ def test_the_parts_of_a_scenario_that_draw_do_not_disturb_one_another() -> None:
 
 
 class TestOperations:
-    def test_what_an_application_does_is_counted_and_told_of_before_it_does_it(self) -> None:
+    def test_an_operation_is_counted_and_observed_before_it_runs(self) -> None:
         scenario = Heart(1)
         order: list[Any] = []
         scenario.network.observers.operation_performed.append(lambda host, what: order.append((host.name, what)))
@@ -250,7 +250,7 @@ class TestOperations:
         assert scenario.run().operations == 1
         assert order == [("b", "shout"), 0.0]
 
-    def test_what_a_host_that_is_down_does_not_do_is_not(self) -> None:
+    def test_an_operation_on_a_host_that_is_down_is_not_counted(self) -> None:
         scenario = Heart(1)
         told: list[str] = []
         scenario.network.observers.operation_performed.append(lambda host, what: told.append(what))
@@ -265,7 +265,7 @@ class TestOperations:
 
 class TestBroken:
     @pytest.mark.parametrize("where", ["sample", "check", "told"])
-    def test_an_invariant_that_breaks_ends_the_run_there(self, where: str) -> None:
+    def test_a_violation_ends_the_run_at_its_time(self, where: str) -> None:
         scenario = breaking(where, after=5.5)
         outcome = scenario.run()
         violation = outcome.violation
@@ -282,7 +282,7 @@ class TestBroken:
         assert outcome.faults == 1
         assert outcome.counters["beats"] == scenario.network.counters["arrived"] > 0
 
-    def test_its_trace_ends_with_what_broke(self) -> None:
+    def test_the_trace_of_a_failed_run_ends_with_the_violation(self) -> None:
         out = StringIO()
         outcome = breaking("told", after=5.0).run(out)
         assert outcome.violation is not None
@@ -297,7 +297,7 @@ class TestBroken:
         }
         assert lines[-1]["kind"] == "end"
 
-    def test_nowhere_in_particular(self) -> None:
+    def test_a_violation_may_name_no_node(self) -> None:
         scenario = Heart(1)
         scenario.watching.breaks = lambda invariant, where: invariant.violated("all of it")
         violation = scenario.run().violation
@@ -305,7 +305,7 @@ class TestBroken:
         assert violation.nodes == ()
         assert str(violation).endswith("s, whole network: all of it")
 
-    def test_it_can_be_sent_to_another_process_with_its_notes(self) -> None:
+    def test_a_violation_keeps_its_notes_when_pickled(self) -> None:
         outcome = breaking("told").run()
         assert outcome.violation is not None
         outcome.violation.add_note("a note")
@@ -317,7 +317,7 @@ class TestBroken:
         assert copy.counters == outcome.counters
 
     @pytest.mark.parametrize("where", ["told", "raises"])
-    def test_an_outcome_keeps_no_network_alive(self, where: str) -> None:
+    def test_an_outcome_keeps_no_reference_to_its_network(self, where: str) -> None:
         scenario = breaking(where)
         if where == "raises":
             scenario.network.call_in(3.0, lambda: [][0])
@@ -367,7 +367,7 @@ class TestNothingRaises:
             (ValueError("<object at 0x7f1234567890>"), r"ValueError in .*: <object>"),
         ],
     )
-    def test_whatever_a_node_raises_ends_the_run_and_names_it(self, error: Exception, says: str) -> None:
+    def test_an_exception_of_a_node_ends_the_run_and_names_the_node(self, error: Exception, says: str) -> None:
         def fail(*_: object) -> None:
             raise error
 
@@ -379,7 +379,7 @@ class TestNothingRaises:
         assert 4.0 < violation.elapsed < 5.5
         assert re.fullmatch(says, violation.description), violation.description
 
-    def test_calls_without_end_are_named_alike_however_deep_the_stack_was(self) -> None:
+    def test_infinite_recursion_has_one_description_at_any_stack_depth(self) -> None:
         def arrange(scenario: Heart) -> None:
             scenario.network.call_in(4.0, lambda: scenario.a.perform(lambda node, now: endless()))
 
@@ -390,7 +390,7 @@ class TestNothingRaises:
         assert shallow.nodes == ("a",)
         assert shallow.description == deep.description == "RecursionError: infinite recursion"
 
-    def test_ticks_without_end(self) -> None:
+    def test_endless_ticks_end_the_run_with_a_violation(self) -> None:
         def arrange(scenario: Heart) -> None:
             scenario.network.call_in(4.0, lambda: setattr(scenario.a.node, "tick", lambda now: None))
 
@@ -398,7 +398,7 @@ class TestNothingRaises:
         assert violation.nodes == ("a",)
         assert "Beating on a ticks at" in violation.description
 
-    def test_an_application_that_raises(self) -> None:
+    def test_an_exception_of_an_application_names_its_node(self) -> None:
         def arrange(scenario: Heart) -> None:
             scenario.b.on_event = lambda event: [][0]
 
@@ -406,7 +406,7 @@ class TestNothingRaises:
         assert violation.nodes == ("b",)
 
     @pytest.mark.parametrize("where", ["sample", "check"])
-    def test_an_invariant_that_raises_something_else_blames_nobody(self, where: str) -> None:
+    def test_an_exception_of_an_invariant_names_no_node(self, where: str) -> None:
         def arrange(scenario: Heart) -> None:
             def breaks(invariant: Watching, place: str) -> None:
                 if place == where:
@@ -419,7 +419,7 @@ class TestNothingRaises:
         assert "LookupError in test_scenario.py" in violation.description
 
     @pytest.mark.parametrize("method", ["finish", "settled", "digest", "statistics"])
-    def test_so_does_a_scenario(self, method: str) -> None:
+    def test_an_exception_of_a_scenario_names_no_node(self, method: str) -> None:
         def fail() -> NoReturn:
             raise LookupError(method)
 
@@ -428,18 +428,18 @@ class TestNothingRaises:
         assert violation.description.endswith(method)
         assert violation.elapsed == 10.0
 
-    def test_a_workload_that_raises_blames_nobody(self) -> None:
+    def test_an_exception_of_a_workload_names_no_node(self) -> None:
         violation = self.broken(lambda scenario: scenario.network.call_in(4.0, lambda: [][0]))
         assert (violation.nodes, violation.elapsed) == ((), 4.0)
 
-    def test_a_fault_of_a_host_that_is_not_there(self) -> None:
+    def test_a_fault_of_an_unknown_host_is_a_violation_at_the_start(self) -> None:
         scenario = Heart(1, faults=FaultSchedule([PauseFault(5.0, 1.0, "nobody")]))
         violation = scenario.run().violation
         assert violation is not None
         assert violation.elapsed == 0.0
         assert "no host 'nobody'; there are a, b" in violation.description
 
-    def test_what_is_no_exception_is_not_caught(self) -> None:
+    def test_a_base_exception_is_not_caught_by_a_run(self) -> None:
         scenario = Heart(1)
 
         def interrupt() -> NoReturn:
@@ -450,6 +450,6 @@ class TestNothingRaises:
             scenario.run()
 
 
-def test_a_scenario_that_builds_nothing_says_so() -> None:
+def test_a_scenario_without_build_raises_not_implemented() -> None:
     with pytest.raises(NotImplementedError, match="Empty does not override build"):
         type("Empty", (Scenario,), {"name": "test.empty"})(1)

@@ -12,7 +12,7 @@ from fyrehose_twisted.sim import scheduler as module
 from fyrehose_twisted.sim.scheduler import Scheduler
 
 
-def test_calls_come_in_order_of_time_and_then_of_scheduling() -> None:
+def test_scheduled_calls_run_in_order_of_time_then_scheduling() -> None:
     scheduler = Scheduler(10.0)
     seen: list[tuple[str, float]] = []
     for name, when in [("c", 12.0), ("a", 11.0), ("d", 12.0), ("b", 11.5), ("late", 14.0)]:
@@ -24,7 +24,7 @@ def test_calls_come_in_order_of_time_and_then_of_scheduling() -> None:
     assert seen[-1] == ("late", 14.0)
 
 
-def test_it_counts_what_was_called_and_what_waits() -> None:
+def test_the_scheduler_counts_made_and_pending_calls() -> None:
     scheduler = Scheduler()
     for when in (1.0, 2.0, 2.0, 3.0):
         scheduler.call_at(when, lambda: None)
@@ -33,7 +33,7 @@ def test_it_counts_what_was_called_and_what_waits() -> None:
     assert (scheduler.calls, len(scheduler)) == (3, 1)
 
 
-def test_what_is_scheduled_for_the_past_is_the_next_thing_and_time_does_not_go_back() -> None:
+def test_a_call_scheduled_in_the_past_runs_next_at_the_current_time() -> None:
     scheduler = Scheduler(10.0)
     seen: list[tuple[str, float]] = []
     scheduler.call_at(10.0, lambda: seen.append(("first", scheduler.now)))
@@ -42,7 +42,7 @@ def test_what_is_scheduled_for_the_past_is_the_next_thing_and_time_does_not_go_b
     assert seen == [("first", 10.0), ("late", 10.0)]
 
 
-def test_a_call_may_schedule_another_for_the_same_moment_or_the_past() -> None:
+def test_a_scheduled_call_may_schedule_another_for_now_or_the_past() -> None:
     scheduler = Scheduler()
     seen: list[float] = []
     scheduler.call_at(1.0, lambda: scheduler.call_at(1.0, lambda: seen.append(scheduler.now)))
@@ -51,13 +51,13 @@ def test_a_call_may_schedule_another_for_the_same_moment_or_the_past() -> None:
     assert seen == [1.0, 1.0]
 
 
-def test_time_never_goes_back() -> None:
+def test_the_time_of_the_scheduler_never_goes_back() -> None:
     scheduler = Scheduler(10.0)
     scheduler.run_until(5.0)
     assert scheduler.now == 10.0
 
 
-def test_what_a_call_raises_ends_the_run_there_and_the_rest_still_waits() -> None:
+def test_an_exception_of_a_call_stops_the_scheduler_and_keeps_later_calls() -> None:
     scheduler = Scheduler()
     seen: list[int] = []
     scheduler.call_at(1.0, lambda: [][0])
@@ -74,7 +74,7 @@ class TestWithoutEnd:
     def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "CALLS_AT_ONE_MOMENT", 1_000)
 
-    def test_calls_without_end_at_one_moment_are_an_error_that_says_who_calls(self) -> None:
+    def test_endless_calls_at_one_time_are_an_error_naming_the_callback(self) -> None:
         scheduler = Scheduler()
 
         def again() -> None:
@@ -84,7 +84,7 @@ class TestWithoutEnd:
         with pytest.raises(RuntimeError, match=r"^1,000 calls at 1\.0, without end; the last was .*again$"):
             scheduler.run_until(2.0)
 
-    def test_one_without_a_name_is_named_by_its_kind_so_that_two_processes_say_the_same(self) -> None:
+    def test_an_endless_callback_without_a_name_is_named_by_its_type(self) -> None:
         scheduler = Scheduler()
 
         def again(number: int) -> None:
@@ -94,7 +94,7 @@ class TestWithoutEnd:
         with pytest.raises(RuntimeError, match=r"the last was partial$"):
             scheduler.run_until(2.0)
 
-    def test_very_many_calls_are_fine_where_time_passes(self) -> None:
+    def test_very_many_calls_over_time_are_no_error(self) -> None:
         scheduler = Scheduler()
         for when in (1.0, 2.0, 3.0):
             for _ in range(1_000):
@@ -107,7 +107,7 @@ class TestWithoutEnd:
             scheduler.run_until(scheduler.now)
         assert scheduler.calls == 6_000
 
-    def test_calls_that_were_scheduled_beforehand_come_to_an_end_however_many_they_are(self) -> None:
+    def test_very_many_calls_scheduled_beforehand_are_no_error(self) -> None:
         scheduler = Scheduler()
         for _ in range(1_001):
             scheduler.call_at(1.0, lambda: None)
@@ -115,7 +115,7 @@ class TestWithoutEnd:
         scheduler.run_until(2.0)
         assert scheduler.calls == 2_002
 
-    def test_but_they_hide_no_endless_loop(self) -> None:
+    def test_calls_scheduled_beforehand_do_not_hide_an_endless_loop(self) -> None:
         scheduler = Scheduler()
 
         def again() -> None:
@@ -130,7 +130,7 @@ class TestWithoutEnd:
 
 
 class TestCancel:
-    def test_what_was_cancelled_is_neither_made_nor_counted_and_moves_no_time(self) -> None:
+    def test_a_cancelled_call_is_neither_made_nor_counted(self) -> None:
         scheduler = Scheduler()
         seen: list[str] = []
         for name in "abcdef":
@@ -142,7 +142,7 @@ class TestCancel:
             scheduler.run_until(3.0)
         assert ("".join(seen), scheduler.calls) == ("abcdef", 7)
 
-    def test_a_call_may_cancel_one_of_the_same_moment(self) -> None:
+    def test_a_call_may_cancel_another_of_the_same_time(self) -> None:
         scheduler = Scheduler()
         seen: list[str] = []
         numbers: list[int] = []
@@ -152,7 +152,7 @@ class TestCancel:
         scheduler.run_until(1.0)
         assert seen == ["other"]
 
-    def test_the_others_keep_their_order_however_many_are_cancelled(self) -> None:
+    def test_cancelling_calls_keeps_the_order_of_the_others(self) -> None:
         rng, scheduler = Random(1), Scheduler()
         seen: list[float] = []
         whens = [float(rng.randrange(1_000)) for _ in range(500)]
@@ -163,7 +163,7 @@ class TestCancel:
         scheduler.run_until(1_000.0)
         assert seen == sorted(when for when in whens if when >= 0.0)
 
-    def test_memory_is_in_proportion_to_what_waits(self) -> None:
+    def test_the_memory_of_the_scheduler_is_proportional_to_pending_calls(self) -> None:
         scheduler = Scheduler()
         scheduler.call_at(1e9, lambda: None)
         for number in range(10_000):
@@ -178,7 +178,7 @@ Step = tuple[str, float]
 @given(
     st.lists(st.tuples(st.sampled_from(["call", "nested", "cancel", "run"]), st.integers(0, 8).map(float)), max_size=40)
 )
-def test_it_does_what_a_sorted_list_would_do(steps: list[Step]) -> None:
+def test_the_scheduler_behaves_like_a_sorted_list(steps: list[Step]) -> None:
     scheduler = Scheduler()
     seen: list[tuple[int, float]] = []
     expected: list[tuple[int, float]] = []
@@ -206,7 +206,7 @@ def test_it_does_what_a_sorted_list_would_do(steps: list[Step]) -> None:
             waiting = [entry for entry in waiting if entry[1] != name]
         elif what == "run":
             scheduler.run_until(value)
-            # Stable: what was scheduled later stands further back.
+            # Stable: calls of equal time keep their scheduling order.
             while due := sorted((entry for entry in waiting if entry[0] <= value), key=lambda entry: entry[0]):
                 when, name, then = due[0]
                 waiting.remove(due[0])

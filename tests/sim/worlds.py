@@ -1,4 +1,4 @@
-"""Hosts that do nothing but remember, and a network to put them on."""
+"""Recording hosts and a network of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fyrehose_twisted.sim.network import Network
 
 @implementer(IDatagramNode)
 class Recorder:
-    """A node that keeps what happens to it, and wants what it is told to want.
+    """A node that records its inputs and emits scripted outputs.
 
     :ivar story: ``("batch", now, datagrams)`` and ``("tick", now)``, as they happened.
     :ivar wanted: what the next drains return; nothing once there is no more.
@@ -65,7 +65,7 @@ class Recorder:
 
 
 class World:
-    """A network of recorders. Its time starts at 0, and its links take a quarter of a second, so that sums are exact.
+    """A network of recording nodes, starting at time 0, with an exact latency of 0.25 s.
 
     :ivar lives: the nodes of each host, one for each start.
     """
@@ -93,7 +93,7 @@ class World:
             yield host
 
     def __getitem__(self, name: str) -> Recorder:
-        """The node that runs on a host now, or ran last."""
+        """Return the current or last node of a host."""
         return self.lives[name][-1]
 
     def address(self, name: str) -> Address:
@@ -103,11 +103,11 @@ class World:
         self.network.send(self.network.host(source), Send(datagrams, (self.address(to),)))
 
     def got(self, name: str) -> list[bytes]:
-        """Every datagram that arrived at a host, whichever node ran there."""
+        """Return every datagram that arrived at a host, at any of its nodes."""
         return [datagram for node in self.lives[name] for datagram in node.datagrams]
 
     def dropped(self) -> dict[str, int]:
-        """How many datagrams were dropped why."""
+        """Return the numbers of dropped datagrams by reason."""
         counts = self.network.counters
         return {key.removeprefix("dropped: "): counts[key] for key in counts if key.startswith("dropped: ")}
 

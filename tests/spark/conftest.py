@@ -1,4 +1,4 @@
-"""Journals for tests of Spark."""
+"""Fixtures of journals for tests of Spark."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 
 STREAM = "fyrehose://test"
 START = 1_700_000_000_000_000
-"""When the first record was received, in microseconds since 1970."""
+"""Receive time of the first record, in microseconds since 1970."""
 
 WriteJournal = Callable[..., Path]
 
 
 @pytest.fixture(autouse=True)
 def forget_readers() -> Iterator[None]:
-    """Close the journals that this process keeps open for later tasks, as a worker of Spark does until it ends."""
+    """Close the readers that this process caches for later tasks, like a Spark worker."""
     yield
     from fyrehose_twisted.spark.verify import replica
 
     for kept in (journal_locations._readers, journal_locations._remotes, replica._past_damage):
         for one in kept.values():
-            if not isinstance(one, RemoteReader):  # Its connection is the RemoteJournal's.
+            if not isinstance(one, RemoteReader):  # A RemoteReader uses the connection of its RemoteJournal.
                 one.close()
         kept.clear()
 
 
 @pytest.fixture
 def write_journal(tmp_path: Path) -> WriteJournal:
-    """Write a journal, and return the directory of its stream.
+    """Return a function that writes a journal and returns the directory of its stream.
 
     ``write_journal(records, lost=[(first, last)], stream=..., epoch=0, begin=1, segment_bytes=...)``, where records
     are numbers, or pairs of number and payload, or :class:`Record` objects; ``path`` adds to one that is there.

@@ -29,7 +29,7 @@ def run(*arguments: str | Path) -> int:
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """Let the command sql do nothing but raise."""
+    """Make the sql command raise an exception."""
 
     def fail(options: object) -> int:
         raise error
@@ -45,7 +45,7 @@ def write_parquet(path: Path, **columns: list[object]) -> None:
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
 
 
-def test_help_needs_neither_spark_nor_twisted() -> None:
+def test_pipeline_help_imports_neither_spark_nor_twisted() -> None:
     program = (
         "import sys\nfrom fyrehose_twisted.spark.cli import main\n"
         "try: main(['--help'])\n"
@@ -58,7 +58,7 @@ def test_help_needs_neither_spark_nor_twisted() -> None:
 
 
 @pytest.mark.parametrize("name", ["run", "verify", "sql", "report"])
-def test_each_command_has_the_options_of_a_session(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_pipeline_command_has_the_session_options(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(name, "--help") == 0
     said = capsys.readouterr().out
     for option in ("--master", "--conf", "--spark-log", "--quiet"):
@@ -66,30 +66,36 @@ def test_each_command_has_the_options_of_a_session(name: str, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("arguments", [[], ["nothing"], ["sql"], ["sql", "select 1", "--rows", "0"]])
-def test_wrong_usage_ends_with_3(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_pipeline_arguments_exit_with_status_3(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(*arguments) == 3
     assert capsys.readouterr().err.splitlines()[-1].startswith("fyrehose-pipeline: ")
 
 
-def test_what_fails_is_one_line_and_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_one_line_with_status_3(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     failing(monkeypatch, ConfigurationError("this\nis wrong"))
     assert run("sql", "select 1") == 3
     assert capsys.readouterr().err == "fyrehose-pipeline: this is wrong\n"
 
 
-def test_an_interrupt_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_is_reported_with_status_3(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     failing(monkeypatch, KeyboardInterrupt())
     assert run("sql", "select 1") == 3
     assert capsys.readouterr().err == "fyrehose-pipeline: interrupted\n"
 
 
-def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_exception_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, KeyError("a bug"))
     with pytest.raises(KeyError, match="a bug"):
         cli.main(["sql", "select 1"])
 
 
-def test_a_missing_journal_is_told_before_spark_starts(
+def test_a_missing_journal_is_reported_before_spark_starts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
@@ -97,7 +103,7 @@ def test_a_missing_journal_is_told_before_spark_starts(
     assert capsys.readouterr().err == "fyrehose-pipeline: there is no journal at /nothing/here: no such directory\n"
 
 
-def test_records_of_journals_are_asked(
+def test_sql_queries_records_of_journals(
     spark: SparkSession, write_journal: WriteJournal, capsys: pytest.CaptureFixture[str]
 ) -> None:
     journal = write_journal([(1, b"one"), (2, b"\xff\x00")], lost=[(3, 3)])
@@ -125,7 +131,7 @@ def test_records_of_journals_are_asked(
     assert not spark.catalog.tableExists("records")
 
 
-def test_tables_of_the_pipeline_are_asked_by_name(
+def test_sql_queries_pipeline_tables_by_name(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_parquet(tmp_path / "silver/stream=7/epoch=0/bucket=0/a.parquet", sequence=[1, 2])
@@ -137,7 +143,9 @@ def test_tables_of_the_pipeline_are_asked_by_name(
     assert capsys.readouterr().out == "n\n2\n"
 
 
-def test_a_result_is_cut_or_written(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_query_result_is_limited_or_written_to_files(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     import pyarrow.parquet
 
     write_parquet(tmp_path / "in" / "a.parquet", number=list(range(5)))
@@ -153,13 +161,13 @@ def test_a_result_is_cut_or_written(spark: SparkSession, tmp_path: Path, capsys:
     assert "already exists" in capsys.readouterr().err
 
 
-def test_what_is_wrong_in_a_query_is_one_line(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_in_a_query_is_one_line(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("sql", "select * from nowhere", "--quiet") == 3
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("fyrehose-pipeline: The table or view `nowhere` cannot be found.")
 
 
-def test_tables_are_those_that_have_files(tmp_path: Path) -> None:
+def test_tables_are_directories_with_files(tmp_path: Path) -> None:
     write_parquet(tmp_path / "findings/a.parquet", first=[1])
     (tmp_path / "healed").mkdir()
     write_parquet(tmp_path / "gold/gaps/hour=x/a.parquet", length=[1])
@@ -171,20 +179,20 @@ def test_tables_are_those_that_have_files(tmp_path: Path) -> None:
     assert [table.name for table in tables_in(str(tmp_path), "x")] == ["x_findings", "x_gaps"]
 
 
-def test_two_tables_of_one_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_pipeline_tables_of_one_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("one", "two"):
         write_parquet(tmp_path / name / "silver/a.parquet", sequence=[1])
     assert run("sql", "select 1", tmp_path / "one", tmp_path / "two") == 3
     assert "silver would be" in capsys.readouterr().err
 
 
-def test_an_output_without_tables_is_no_journal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_output_directory_without_tables_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "_fyrehose").mkdir()
     assert run("sql", "select 1", tmp_path) == 3
     assert capsys.readouterr().err == f"fyrehose-pipeline: {tmp_path} holds no table yet\n"
 
 
-def test_a_printed_table_keeps_its_shape(capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_and_control_characters_do_not_break_a_printed_table(capsys: pytest.CaptureFixture[str]) -> None:
     print_rows(["n", "text"], [(1, "a\nb\x1b[0m"), (None, None), (20, "x" * 200)], "table")
     lines = capsys.readouterr().out.splitlines()
     assert lines[:4] == ["   n  text", f"----  {'-' * 100}", "   1  a\\nb\\x1b[0m", "null  null"]
@@ -192,6 +200,6 @@ def test_a_printed_table_keeps_its_shape(capsys: pytest.CaptureFixture[str]) -> 
     assert lines[4].endswith("…")
 
 
-def test_an_empty_table_is_printed_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_table_is_printed_with_its_header(capsys: pytest.CaptureFixture[str]) -> None:
     print_rows(["n"], [], "table")
     assert capsys.readouterr().out == "n\n-\n"

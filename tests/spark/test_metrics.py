@@ -1,4 +1,4 @@
-"""Figures of streaming queries for Prometheus."""
+"""Prometheus metrics of streaming queries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def told(metrics: QueryMetrics) -> dict[str, float]:
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
 
 
-def test_what_a_query_reports_is_told() -> None:
+def test_metrics_of_a_streaming_query() -> None:
     metrics = QueryMetrics()
     metrics.record(report(offset(11), offset(41), name="ticks"))
     metrics.record(report(offset(21), offset(41), name="ticks"))
@@ -50,7 +50,7 @@ def test_what_a_query_reports_is_told() -> None:
 
 
 @pytest.mark.parametrize("other", [None, "{}", "garbage", {"topic": {"0": 5}}])
-def test_sources_of_others_have_no_lag(other: Any) -> None:
+def test_sources_of_other_formats_have_no_lag(other: Any) -> None:
     metrics = QueryMetrics()
     metrics.record(report(other, other))
     assert {name.partition("{")[0] for name in told(metrics)} == {
@@ -59,20 +59,20 @@ def test_sources_of_others_have_no_lag(other: Any) -> None:
     }
 
 
-def test_an_epoch_that_was_not_begun_does_not_count() -> None:
+def test_an_epoch_not_begun_has_no_lag() -> None:
     metrics = QueryMetrics()
     metrics.record(report(offset(11), {"journals": {"mine": {STREAM: {"0": 11, "1": 500}}}}))
     assert [value for name, value in told(metrics).items() if "_lag" in name] == [0]
 
 
-def test_a_port_that_is_taken_is_an_error(spark: SparkSession) -> None:
+def test_a_spark_metrics_port_in_use_is_an_error(spark: SparkSession) -> None:
     with query_metrics(spark, 0) as port:
         taken = query_metrics(spark, port)
         with pytest.raises(OperationalError, match=f"127.0.0.1:{port}"):
             taken.__enter__()
 
 
-def test_the_lag_of_a_query_is_served(spark: SparkSession, write_journal: Any, tmp_path: Path) -> None:
+def test_the_lag_of_a_streaming_query_is_served(spark: SparkSession, write_journal: Any, tmp_path: Path) -> None:
     path = write_journal(range(1, 101))
     frame = spark.readStream.format("fyrehose").options(
         startingOffsets="earliest", maxOffsetsPerTrigger="30", name="mine"

@@ -23,7 +23,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, to be changed."""
+    """Return a mutable fake time."""
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now
@@ -33,24 +33,24 @@ def offset(next: int, epoch: int = 0) -> str:
     return json.dumps({"journals": {"left": {"fyrehose://a": {str(epoch): next}}}})
 
 
-def test_a_line_has_rows_their_rate_and_percent() -> None:
+def test_a_progress_line_has_rows_rate_and_percent() -> None:
     line = ProgressLine("verify", 4_000, io.StringIO())
     assert line.text(SparkProgress(1_000, 1, 4), 2.0) == "verify: 1,000 rows, 500 rows/s, 25 %"
 
 
-def test_when_all_is_read_tasks_are_told() -> None:
+def test_a_progress_line_has_tasks_once_all_rows_are_read() -> None:
     line = ProgressLine("verify", 4_000, io.StringIO())
     assert line.text(SparkProgress(4_100, 5, 12), 2.0) == "verify: 4,100 rows, 2,050 rows/s, 100 %, task 5 of 12"
 
 
-def test_without_a_total_there_is_no_percent() -> None:
+def test_a_progress_line_without_a_total_has_no_percent() -> None:
     assert (
         ProgressLine("sql", 0, io.StringIO()).text(SparkProgress(10, 1, 2), 1.0)
         == "sql: 10 rows, 10 rows/s, task 1 of 2"
     )
 
 
-def test_a_terminal_has_one_line(clock: list[float]) -> None:
+def test_progress_on_a_terminal_is_one_line(clock: list[float]) -> None:
     file = Terminal()
     line = ProgressLine("run", 0, file)
     clock[0] += 1
@@ -64,12 +64,12 @@ def test_a_terminal_has_one_line(clock: list[float]) -> None:
         "run: 1,000,001 rows, 500 rows/s",
         "run: 2,000,000 rows in 2,000.0 s, 1,000 rows/s",
     ]
-    # What was longer is written over.
+    # A longer previous line is overwritten.
     assert len(texts[2]) >= len(texts[1])
     assert file.getvalue().count("\n") == 1
 
 
-def test_a_file_has_only_the_line_of_what_was_done(clock: list[float]) -> None:
+def test_progress_in_a_file_is_only_the_final_line(clock: list[float]) -> None:
     file = io.StringIO()
     line = ProgressLine("run", 0, file)
     for _ in range(10):
@@ -80,7 +80,7 @@ def test_a_file_has_only_the_line_of_what_was_done(clock: list[float]) -> None:
     assert file.getvalue() == "run: 1 row in 50.0 s, 0 rows/s\n"
 
 
-def test_a_closed_standard_error_is_no_reason_to_fail() -> None:
+def test_spark_progress_works_with_a_closed_standard_error() -> None:
     file = io.StringIO()
     line = ProgressLine("run", 0, file)
     file.close()
@@ -89,7 +89,7 @@ def test_a_closed_standard_error_is_no_reason_to_fail() -> None:
     line.finish(SparkProgress(1, 0, 0))
 
 
-def test_rows_that_jobs_read_are_counted(
+def test_rows_read_by_spark_jobs_are_counted(
     spark: SparkSession, write_journal: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     journal = write_journal(range(1, 1_001))
@@ -106,7 +106,7 @@ def test_rows_that_jobs_read_are_counted(
     assert last.startswith("count: 1,000 rows in ")
 
 
-def test_a_quiet_session_shows_nothing(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_quiet_session_shows_no_progress(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     spark.conf.set("spark.fyrehose.quiet", "true")
     try:
         with show_progress(spark, "count", 3):
@@ -116,7 +116,7 @@ def test_a_quiet_session_shows_nothing(spark: SparkSession, capsys: pytest.Captu
     assert capsys.readouterr().err == ""
 
 
-def test_what_fails_ends_the_line(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_job_ends_its_progress_line(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KeyError), show_progress(spark, "count", 3):
         raise KeyError("x")
     assert capsys.readouterr().err == ""
@@ -127,7 +127,7 @@ def test_what_fails_ends_the_line(spark: SparkSession, capsys: pytest.CaptureFix
     [
         (offset(11), offset(15), 4),
         (offset(15), offset(15), 0),
-        # A batch may have begun after the journals were last looked at.
+        # A batch may end after the last known end of the journals.
         (offset(15), offset(11), 0),
         (json.loads(offset(1)), json.loads(offset(2)), 1),
         (None, offset(1), None),
@@ -135,11 +135,11 @@ def test_what_fails_ends_the_line(spark: SparkSession, capsys: pytest.CaptureFix
         ("nonsense", offset(1), None),
     ],
 )
-def test_a_query_is_behind_by_numbers(end: Any, latest: Any, numbers: int | None) -> None:
+def test_the_lag_of_a_query_is_counted_in_numbers(end: Any, latest: Any, numbers: int | None) -> None:
     assert offset_lag(end, latest) == numbers
 
 
-def test_a_batch_has_a_line() -> None:
+def test_the_progress_of_a_batch_is_one_line() -> None:
     report = {
         "batchId": 3,
         "numInputRows": 1_000,
@@ -150,7 +150,7 @@ def test_a_batch_has_a_line() -> None:
     assert format_progress({"batchId": 4, "sources": [{"endOffset": "7"}]}) == "4: 0 rows, 0 rows/s"
 
 
-def test_each_batch_of_a_query_is_shown(
+def test_each_batch_of_a_query_shows_its_progress(
     spark: SparkSession, write_journal: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     journal = write_journal(range(1, 301))

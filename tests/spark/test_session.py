@@ -35,19 +35,19 @@ def parsed(*arguments: str) -> argparse.Namespace:
     return parser.parse_args(list(arguments))
 
 
-def test_options_have_their_defaults() -> None:
+def test_session_options_have_defaults() -> None:
     options = parsed("a")
     assert (options.master, options.conf, options.spark_log, options.quiet) == ("local[*]", [], False, False)
     assert (options.journals, options.stream, options.secret_file) == (["a"], "", None)
 
 
-def test_settings_are_split_at_the_first_equals_sign() -> None:
+def test_spark_settings_are_split_at_the_first_equals_sign() -> None:
     options = parsed("a", "--conf", "spark.x=a=b", "--conf", "spark.y=")
     assert options.conf == [("spark.x", "a=b"), ("spark.y", "")]
 
 
 @pytest.mark.parametrize("setting", ["spark.x", "x=y", "=1"])
-def test_what_is_no_setting_is_refused(setting: str) -> None:
+def test_an_invalid_spark_setting_is_refused(setting: str) -> None:
     with pytest.raises(argparse.ArgumentError, match=r"is not of the form spark\.KEY=VALUE"):
         parsed("a", "--conf", setting)
 
@@ -55,7 +55,7 @@ def test_what_is_no_setting_is_refused(setting: str) -> None:
 @pytest.mark.parametrize(
     ("master", "local"), [("local", True), ("local[*]", True), ("local[2,3]", True), ("local-cluster[1,1,512]", False)]
 )
-def test_only_threads_of_this_machine_are_local(master: str, local: bool) -> None:
+def test_only_local_masters_are_local(master: str, local: bool) -> None:
     assert is_local(master) is local
 
 
@@ -70,11 +70,11 @@ def test_only_threads_of_this_machine_are_local(master: str, local: bool) -> Non
         ("=x", "", "=x"),
     ],
 )
-def test_a_name_stands_before_the_first_equals_sign(text: str, name: str, place: str) -> None:
+def test_a_journal_name_precedes_the_first_equals_sign(text: str, name: str, place: str) -> None:
     assert split_name(text) == (name, place)
 
 
-def test_a_directory_that_is_there_is_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_existing_directory_with_an_equals_sign_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "day=1").mkdir()
     monkeypatch.chdir(tmp_path)
     assert split_name("day=1") == ("", "day=1")
@@ -94,7 +94,7 @@ def test_journals_are_found_by_path_pattern_and_name(
     assert relative.path == str(one)
 
 
-def test_a_stream_may_be_chosen(write_journal: Callable[..., Path]) -> None:
+def test_journals_can_be_selected_by_stream(write_journal: Callable[..., Path]) -> None:
     one, two = write_journal([1], stream="fyrehose://one"), write_journal([1], stream="fyrehose://two")
     places = (str(one), str(two))
     assert [origin.stream for origin in locations_from_options(parsed(*places, "--stream", "fyrehose://t*"))] == [
@@ -104,7 +104,7 @@ def test_a_stream_may_be_chosen(write_journal: Callable[..., Path]) -> None:
         locations_from_options(parsed(*places, "--stream", "fyrehose://three"))
 
 
-def test_no_journal_is_given_twice(write_journal: Callable[..., Path]) -> None:
+def test_a_journal_or_name_given_twice_is_refused(write_journal: Callable[..., Path]) -> None:
     one, two = write_journal([1]), write_journal([1])
     with pytest.raises(ConfigurationError, match="is given twice"):
         locations_from_options(parsed(str(one), f"again={one.parent}"))
@@ -112,7 +112,7 @@ def test_no_journal_is_given_twice(write_journal: Callable[..., Path]) -> None:
         locations_from_options(parsed(f"same={one}", f"same={two}"))
 
 
-def test_a_missing_journal_and_a_missing_secret_are_said(tmp_path: Path) -> None:
+def test_a_missing_journal_or_secret_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=r"there is no journal at /nothing/here"):
         locations_from_options(parsed("/nothing/here"))
     with pytest.raises(ConfigurationError, match=r"secret file .*none cannot be read: No such file"):
@@ -120,13 +120,13 @@ def test_a_missing_journal_and_a_missing_secret_are_said(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("master", ["sc://host", "host:7077", "spark://", "local[", ""])
-def test_what_is_no_master_is_refused(master: str) -> None:
+def test_an_invalid_spark_master_is_refused(master: str) -> None:
     with pytest.raises(ConfigurationError, match="is none of local"):
         make_session("x", master)
 
 
 @pytest.mark.extended
-def test_a_java_that_ends_at_once_is_one_line() -> None:
+def test_a_java_that_exits_at_once_is_reported_in_one_line() -> None:
     arguments = ["sql", "select 1", "--conf", "spark.driver.memory=x"]
     program = f"from fyrehose_twisted.spark.cli import main; main({arguments})"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
@@ -136,7 +136,7 @@ def test_a_java_that_ends_at_once_is_one_line() -> None:
     )
 
 
-def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_pyspark_is_reported_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with (
         pytest.raises(ConfigurationError, match=r"pyspark is not installed.* pip install 'fyrehose_twisted\[spark\]'"),
@@ -145,7 +145,7 @@ def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
         pass
 
 
-def test_a_session_that_runs_is_used_and_left_as_it_was(spark: SparkSession) -> None:
+def test_a_running_session_is_used_and_restored(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     try:
         options = argparse.Namespace(conf=[("spark.sql.shuffle.partitions", "3")], quiet=True)
@@ -162,13 +162,13 @@ def test_a_session_that_runs_is_used_and_left_as_it_was(spark: SparkSession) -> 
     assert spark.range(3).count() == 3
 
 
-def test_what_spark_cannot_change_any_more_is_refused(spark: SparkSession) -> None:
+def test_a_static_setting_of_a_running_session_is_refused(spark: SparkSession) -> None:
     options = argparse.Namespace(conf=[("spark.sql.warehouse.dir", "/elsewhere")])
     with pytest.raises(ConfigurationError, match=r"spark\.sql\.warehouse\.dir can only be set before Spark starts"):
         spark_session("x", options).__enter__()
 
 
-def test_a_local_session_is_set_up(spark: SparkSession) -> None:
+def test_a_local_session_is_configured(spark: SparkSession) -> None:
     settings: Any = spark.sparkContext.getConf()
     assert settings.get("spark.ui.enabled") == "false"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
@@ -177,7 +177,7 @@ def test_a_local_session_is_set_up(spark: SparkSession) -> None:
     assert "log4j2.properties" in settings.get("spark.driver.defaultJavaOptions")
 
 
-def test_spark_finds_the_source_by_itself() -> None:
+def test_spark_discovers_the_data_source() -> None:
     # As pyspark/sql/worker/lookup_data_sources.py does.
     program = (
         "import sys, pyspark_fyrehose; from pyspark.sql.datasource import DataSource;"
@@ -188,14 +188,14 @@ def test_spark_finds_the_source_by_itself() -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "fyrehose False\n", "")
 
 
-def test_a_python_without_pyspark_may_still_look_for_sources() -> None:
+def test_data_source_discovery_works_without_pyspark() -> None:
     program = "import sys; sys.modules['pyspark'] = None; import pyspark_fyrehose; print(vars(pyspark_fyrehose).keys())"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "DefaultSource" not in ran.stdout
 
 
-def test_no_module_loads_twisted() -> None:
+def test_spark_modules_import_no_twisted() -> None:
     names = []
     for path in sorted((ROOT / "src/fyrehose_twisted/spark").rglob("*.py")):
         parts = path.relative_to(ROOT / "src").with_suffix("").parts

@@ -1,4 +1,4 @@
-"""The Structured Streaming job among the examples counts what there is, once."""
+"""Structured Streaming example."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ START = 28_333_334 * MINUTE
 
 
 def records(first: int, last: int) -> list[Record]:
-    """One message every seven seconds; every third is a bell, and every fifth is not JSON."""
+    """Return messages seven seconds apart; every third is a bell, every fifth is not JSON."""
     made = []
     for number in range(first, last + 1):
         text = b"no json" if number % 5 == 0 else b'{"kind": "%s"}' % (b"bell" if number % 3 == 0 else b"door")
@@ -53,7 +53,7 @@ def example() -> Any:
 
 @pytest.fixture
 def run(example: Any, spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
-    """Run it with arguments, and return what it exits with."""
+    """Return a function that runs the example and returns its exit status or message."""
 
     def running(*arguments: object) -> Any:
         monkeypatch.setattr(sys, "argv", ["streaming_counts", *map(str, arguments)])
@@ -66,7 +66,7 @@ def run(example: Any, spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
     signal.signal(signal.SIGINT, before)
 
 
-def test_what_cannot_be_done_is_told_in_a_line(run: Any, write_journal: Any, tmp_path: Path) -> None:
+def test_errors_of_the_streaming_example_are_one_line(run: Any, write_journal: Any, tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
     assert run(nowhere, tmp_path / "out") == f"streaming_counts: there is no journal at {nowhere}: no such directory"
     path = write_journal(records(1, 2), stream=STREAM)
@@ -76,7 +76,7 @@ def test_what_cannot_be_done_is_told_in_a_line(run: Any, write_journal: Any, tmp
     assert run("", tmp_path / "out") == 2
 
 
-def test_an_interrupt_ends_it_in_order(
+def test_an_interrupt_ends_the_streaming_example_cleanly(
     example: Any,
     run: Any,
     spark: Any,
@@ -100,7 +100,9 @@ def test_an_interrupt_ends_it_in_order(
     assert "|bell|" in capsys.readouterr().out.replace(" ", "")
 
 
-def test_it_goes_on_where_it_was(example: Any, spark: Any, write_journal: Any, tmp_path: Path) -> None:
+def test_the_streaming_example_continues_at_its_checkpoint(
+    example: Any, spark: Any, write_journal: Any, tmp_path: Path
+) -> None:
     def count(path: Path) -> Counter[tuple[int, str | None]]:
         query = example.start(spark, str(path), tmp_path / "out", late="30 seconds", once=True)
         query.awaitTermination()

@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SMOKE = "test_data_source.py::test_a_journal_is_a_table"
+SMOKE = "test_data_source.py::test_a_journal_is_read_as_a_table"
 """Spark test that is part of every run: it reads a journal end to end."""
 
 

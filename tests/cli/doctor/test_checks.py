@@ -21,7 +21,7 @@ def fail() -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let checks find nothing, without looking."""
+    """Replace the checks by ones that return no findings."""
     monkeypatch.setattr(software, "check_software", lambda: [ok("python", "fine")])
     monkeypatch.setattr(kernel, "check_buffers", lambda: ok("kernel buffers", "fine"))
     monkeypatch.setattr(offload, "check_offload", list)
@@ -32,13 +32,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_each_directory_is_looked_at() -> None:
+def test_every_given_directory_is_checked() -> None:
     found = [finding.found for finding in run_checks([Path("a"), Path("b")]) if finding.check == "directory"]
     assert found == ["a", "b"]
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_check_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_raising_check_is_reported_and_the_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "check_ports", fail)
     monkeypatch.setattr(kernel, "read_udp_counters", lambda: parse_nothing())
     found = {finding.check: finding for finding in run_checks([])}
@@ -52,17 +52,17 @@ def parse_nothing() -> kernel.UdpCounters:
     raise ValueError("nothing there")
 
 
-def test_the_page_names_all_checks_in_order() -> None:
+def test_the_doctor_page_lists_all_checks_in_order() -> None:
     table = PAGE.read_text(encoding="utf-8").partition("| Check |")[2].partition("\n\n")[0]
     assert tuple(re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)) == CHECKS
 
 
-def test_the_page_names_all_ports() -> None:
+def test_the_doctor_page_lists_all_ports() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert [str(port) for port in ports.DEFAULT_PORTS if f"{port.number}/{port.kind}" not in page] == []
 
 
-def test_nothing_is_imported_before_it_is_needed() -> None:
+def test_doctor_imports_only_needed_modules() -> None:
     code = (
         "import sys; from fyrehose_twisted.cli.doctor import command;"
         " print([name for name in ('ctypes', 'socket', 'twisted', 'subprocess') if name in sys.modules])"
@@ -71,5 +71,5 @@ def test_nothing_is_imported_before_it_is_needed() -> None:
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-def test_checks_are_listed_once() -> None:
+def test_each_doctor_check_is_listed_once() -> None:
     assert len(set(CHECKS)) == len(CHECKS)

@@ -22,7 +22,9 @@ REFUSED = OSError(EPERM, "Operation not permitted", "adjtimex")
         (REFUSED, False, Level.WARN, "cannot be known: adjtimex: Operation not permitted"),
     ],
 )
-def test_synchronised(kept: KernelClock | OSError, timesync: bool, level: Level, said: str) -> None:
+def test_the_synchronisation_of_the_clock_is_assessed(
+    kept: KernelClock | OSError, timesync: bool, level: Level, said: str
+) -> None:
     found = assess_synchronisation(kept, timesync=timesync)
     assert found.level == level
     assert said in found.found
@@ -37,17 +39,17 @@ def test_synchronised(kept: KernelClock | OSError, timesync: bool, level: Level,
         (0.5, Level.WARN, "set back by 10 s within the 0.5 s"),
     ],
 )
-def test_steps(wall: float, level: Level, said: str) -> None:
+def test_steps_of_the_clock_are_assessed(wall: float, level: Level, said: str) -> None:
     found = assess_steps(ClockSample(10.0, 5.0), ClockSample(wall, 5.5))
     assert found.level == level
     assert said in found.found
 
 
-def test_a_clock_that_stands_still() -> None:
+def test_a_stopped_clock_is_a_warning() -> None:
     assert assess_steps(ClockSample(10.0, 5.0), ClockSample(10.0, 5.0)).level == Level.WARN
 
 
-def test_other_systems_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clock_checks_are_unknown_on_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
     monkeypatch.setattr(clock.os.path, "exists", lambda path: False)
     found = clock.check_synchronisation()

@@ -42,13 +42,13 @@ torn line
         ("/data", "tmpfs"),
     ],
 )
-def test_the_last_and_longest_mount_counts(path: str, kind: str) -> None:
+def test_the_latest_mount_with_the_longest_path_is_found(path: str, kind: str) -> None:
     mount = find_mount(Path(path), parse_mounts(MOUNTS))
     assert mount is not None
     assert mount.kind == kind
 
 
-def test_what_is_no_line_of_mounts_is_left_out() -> None:
+def test_malformed_lines_of_the_mount_table_are_skipped() -> None:
     assert [str(mount.point) for mount in parse_mounts(MOUNTS)] == ["/proc", "/", "/data", "/data/with space", "/data"]
 
 
@@ -63,13 +63,13 @@ def test_what_is_no_line_of_mounts_is_left_out() -> None:
         ("fuse.sshfs", Level.WARN, "network or user-space file system"),
     ],
 )
-def test_kinds_of_file_systems(kind: str, level: Level, said: str) -> None:
+def test_file_systems_are_assessed_by_type(kind: str, level: Level, said: str) -> None:
     found = assess_file_system("kept", Mount(Path("/x"), kind))
     assert found.level == level
     assert said in found.found
 
 
-def test_a_file_system_of_which_nothing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_file_system_missing_from_the_mount_table_is_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert assess_file_system("kept", find_mount(Path("/x"), [])).found.startswith("cannot be known: ")
     monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "none")
     assert "cannot be known" in _by_name(check_directory(tmp_path))["file system"].found
@@ -87,7 +87,7 @@ def test_a_file_system_of_which_nothing_is_said(monkeypatch: pytest.MonkeyPatch,
         (FreeSpace(0, 0, None), Level.WARN, "cannot be known"),
     ],
 )
-def test_room(room: FreeSpace, level: Level, said: str) -> None:
+def test_free_disk_space_is_assessed(room: FreeSpace, level: Level, said: str) -> None:
     found = assess_free_space("kept", room)
     assert found.level == level
     assert said in found.found
@@ -101,13 +101,13 @@ def test_room(room: FreeSpace, level: Level, said: str) -> None:
         ([0.0], Level.OK, "about any number of groups"),
     ],
 )
-def test_how_long_an_fsync_takes(seconds: list[float], level: Level, said: str) -> None:
+def test_fsync_latencies_are_assessed(seconds: list[float], level: Level, said: str) -> None:
     found = assess_fsync_latency("kept", seconds)
     assert found.level == level
     assert said in found.found
 
 
-def test_a_directory_that_is_not_there_would_be_made(tmp_path: Path) -> None:
+def test_a_missing_directory_is_checked_at_its_nearest_parent(tmp_path: Path) -> None:
     assert nearest_existing(tmp_path / "a" / "b") == tmp_path
     found = _by_name(check_directory(tmp_path / "a" / "b"))["directory"]
     assert found.level == Level.OK
@@ -115,7 +115,7 @@ def test_a_directory_that_is_not_there_would_be_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["file", "file/inside", "dangling", "dangling/inside"])
-def test_what_is_no_directory_is_wrong(tmp_path: Path, name: str) -> None:
+def test_a_path_that_is_no_directory_is_wrong(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "dangling").symlink_to(tmp_path / "gone")
     (found,) = check_directory(tmp_path / name)
@@ -123,7 +123,7 @@ def test_what_is_no_directory_is_wrong(tmp_path: Path, name: str) -> None:
     assert "is not a directory" in found.found
 
 
-def test_a_good_directory_is_left_as_it_was(tmp_path: Path) -> None:
+def test_checking_a_directory_leaves_no_files(tmp_path: Path) -> None:
     found = _by_name(check_directory(tmp_path))
     assert list(found) == ["directory", "fsync", "file system", "disk room"]
     assert found["directory"].level == Level.OK
@@ -134,7 +134,7 @@ def test_a_good_directory_is_left_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "name", "error"), [(LocalDirectory, "lock", ENOLCK), (LocalFile, "sync", ENOSPC)], ids=["lock", "sync"]
 )
-def test_what_cannot_be_locked_or_made_durable_is_wrong(
+def test_a_directory_without_locks_or_fsync_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: type, name: str, error: int
 ) -> None:
     def fail(*arguments: Any) -> None:
@@ -148,12 +148,12 @@ def test_what_cannot_be_locked_or_made_durable_is_wrong(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_fast_disk_is_tried_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fsync_probe_of_a_fast_disk_takes_many_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "perf_counter", lambda: 0.0)
     assert "longest 0 ms of 20;" in _by_name(check_directory(tmp_path))["fsync"].found
 
 
-def test_a_slow_disk_is_not_tried_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fsync_probe_of_a_slow_disk_stops_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter(range(1000))
     monkeypatch.setattr(disk, "perf_counter", lambda: float(next(times)))
     found = _by_name(check_directory(tmp_path))["fsync"]

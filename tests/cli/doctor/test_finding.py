@@ -16,7 +16,7 @@ from fyrehose_twisted.cli.doctor.finding import (
 )
 
 
-def test_lines_are_aligned_and_counted() -> None:
+def test_findings_are_aligned_and_counted() -> None:
     findings = [ok("clock", "right"), warn("disk room", "little", "make more"), wrong("fsync", "no", "buy another")]
     assert list(format_findings(findings)) == [
         "ok    clock      right",
@@ -28,7 +28,7 @@ def test_lines_are_aligned_and_counted() -> None:
     ]
 
 
-def test_lines_say_nothing_to_the_terminal() -> None:
+def test_control_characters_of_findings_are_escaped() -> None:
     (line, total) = format_findings([ok("ports", "in use by \x1b[2Jevil\r\n")])
     assert line == "ok    ports  in use by ?[2Jevil??"
     assert total == "1 check: 1 ok, 0 to look at, 0 wrong."
@@ -45,7 +45,7 @@ def test_lines_say_nothing_to_the_terminal() -> None:
         (Level.WRONG, True, 1),
     ],
 )
-def test_status(level: Level, strict: bool, expected: int) -> None:
+def test_the_exit_status_follows_the_worst_finding(level: Level, strict: bool, expected: int) -> None:
     assert exit_status([ok("clock", "right"), DoctorFinding("x", level, "y")], strict=strict) == expected
 
 
@@ -58,11 +58,11 @@ def test_status(level: Level, strict: bool, expected: int) -> None:
         ("nobody says", "nobody says"),
     ],
 )
-def test_what_cannot_be_known_is_to_be_looked_at(reason: object, said: str) -> None:
+def test_an_unknown_result_is_a_warning_with_its_reason(reason: object, said: str) -> None:
     assert unknown("clock", reason, "look") == ("clock", Level.WARN, f"cannot be known: {said}", "look")
 
 
-def test_findings_are_json() -> None:
+def test_findings_can_be_encoded_as_json() -> None:
     assert json.loads(json.dumps(ok("clock", "right")._asdict())) == {
         "check": "clock",
         "level": "ok",

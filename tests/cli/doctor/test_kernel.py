@@ -37,7 +37,7 @@ SOCKETS = """\
 """
 
 
-def test_buffers_as_asked_for_are_fine() -> None:
+def test_granted_socket_buffers_are_ok() -> None:
     found = assess_buffers(SocketBuffers(4 * MIB, 4 * MIB), 4 * MIB, {"rmem_max": "16 MiB"})
     assert (found.level, found.advice) == (Level.OK, None)
     assert found.found == "4 MiB requested and granted in each direction (net.core.rmem_max 16 MiB)"
@@ -55,7 +55,7 @@ def test_buffers_as_asked_for_are_fine() -> None:
         ),
     ],
 )
-def test_small_buffers_cost_speed_and_can_be_enlarged(given: SocketBuffers, said: str, settings: str) -> None:
+def test_small_socket_buffers_are_a_warning_with_sysctl_advice(given: SocketBuffers, said: str, settings: str) -> None:
     found = assess_buffers(given, 4 * MIB, {})
     assert found.level == Level.WARN
     assert said in found.found
@@ -63,7 +63,7 @@ def test_small_buffers_cost_speed_and_can_be_enlarged(given: SocketBuffers, said
     assert f"sysctl -w {settings}" in found.advice
 
 
-def test_refused_buffers_stop_every_service() -> None:
+def test_refused_socket_buffers_are_wrong() -> None:
     found = assess_buffers(SocketBuffers(0, 0, ENOBUFS), 4 * MIB, {})
     assert found.level == Level.WRONG
     assert "ENOBUFS" in found.found
@@ -73,17 +73,17 @@ def test_refused_buffers_stop_every_service() -> None:
     )
 
 
-def test_counters_are_read() -> None:
+def test_udp_counters_are_parsed() -> None:
     assert parse_udp_counters(SNMP) == UdpCounters(received=1000, buffer_errors=20, errors=30)
 
 
 @pytest.mark.parametrize("text", ["", "Udp: InDatagrams\n", SNMP.replace("RcvbufErrors", "Other"), "Udp: \nUdp: \n"])
-def test_counters_that_are_not_there_are_an_error(text: str) -> None:
+def test_missing_udp_counters_are_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="/proc/net/snmp"):
         parse_udp_counters(text)
 
 
-def test_losses_of_a_port_are_added_up() -> None:
+def test_socket_drops_are_summed_per_port() -> None:
     assert parse_socket_drops(SOCKETS) == {2323: 15}
 
 
@@ -119,7 +119,7 @@ def test_losses_of_a_port_are_added_up() -> None:
         ),
     ],
 )
-def test_drops(
+def test_udp_drops_are_assessed(
     before: UdpCounters, after: UdpCounters, lost: dict[int, int], level: Level, said: str, advised: str | None
 ) -> None:
     found = assess_drops(before, after, lost)
@@ -128,7 +128,7 @@ def test_drops(
     assert (found.advice is None) if advised is None else (advised in str(found.advice))
 
 
-def test_without_proc_it_cannot_be_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_udp_drops_are_unknown_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(kernel, "SNMP", tmp_path / "snmp")
     monkeypatch.setattr(kernel, "SOCKETS", (tmp_path / "udp",))
     monkeypatch.setattr(kernel, "LIMITS", tmp_path)
@@ -138,7 +138,7 @@ def test_without_proc_it_cannot_be_known(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert kernel.read_limits() == {}
 
 
-def test_limits_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_socket_buffer_limits_are_read_from_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(kernel, "LIMITS", tmp_path)
     (tmp_path / "rmem_max").write_text("212992\n")
     (tmp_path / "wmem_max").write_text("what\n")
@@ -149,5 +149,5 @@ def test_limits_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     ("count", "said"),
     [(0, "0 bytes"), (1023, "1023 bytes"), (4 * MIB, "4 MiB"), (1000 * MIB, "1000 MiB"), (3 * 2**41, "6 TiB")],
 )
-def test_sizes(count: int, said: str) -> None:
+def test_sizes_are_formatted_with_binary_units(count: int, said: str) -> None:
     assert format_size(count) == said

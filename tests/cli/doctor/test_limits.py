@@ -16,7 +16,9 @@ from fyrehose_twisted.cli.doctor.limits import assess_open_files
         (191, 4_096, Level.WRONG, "191", "ulimit -n 1024,"),
     ],
 )
-def test_open_files(soft: int | None, hard: int | None, level: Level, said: str, advised: str | None) -> None:
+def test_the_limit_of_open_files_is_assessed(
+    soft: int | None, hard: int | None, level: Level, said: str, advised: str | None
+) -> None:
     found = assess_open_files(soft, hard)
     assert found.level == level
     assert said in found.found

@@ -32,13 +32,15 @@ WORKS = OffloadProbe(segments=128, sends=1, receives=True, intact=COUNT, calls=1
         ),
     ],
 )
-def test_a_burst(trial: OffloadProbe, sending: tuple[Level, str], receiving: tuple[Level, str]) -> None:
+def test_udp_segmentation_offload_is_assessed_in_each_direction(
+    trial: OffloadProbe, sending: tuple[Level, str], receiving: tuple[Level, str]
+) -> None:
     for found, (level, said) in zip(assess_offload(trial), (sending, receiving), strict=True):
         assert found.level == level
         assert said in found.found
 
 
-def test_what_does_not_arrive_is_wrong() -> None:
+def test_lost_datagrams_of_the_offload_probe_are_wrong() -> None:
     findings = assess_offload(WORKS._replace(intact=3, errors={"EPERM": 61}))
     assert [found.level for found in findings] == [Level.WRONG, Level.WRONG]
     assert findings[0].found == "3 of 64 datagrams arrived on 127.0.0.1, 61 refused with EPERM"

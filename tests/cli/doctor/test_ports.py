@@ -39,20 +39,20 @@ TCP6 = """\
 """
 
 
-def test_ports_are_those_that_the_services_name() -> None:
+def test_the_default_ports_are_those_of_the_services() -> None:
     by_option = {("udp", fyrehose.DEFAULT_PORT)}
     by_option |= {("tcp", service.DEFAULT_PORT) for service in (hydra, freenet, parcels)}
     by_option.add(("tcp", int(parcels_command.HTTP.rpartition(":")[2])))
     sources = [*SOURCE.rglob("*tap.py"), *SOURCE.rglob("options/*.py")]
     texts = "\n".join(path.read_text(encoding="utf-8") for path in sources)
     in_texts = {(kind, int(number)) for kind, number in re.findall(r"\b(tcp|udp):(\d{2,5})\b", texts)}
-    in_texts.discard(("tcp", 8080))  # An example of a port that somebody may like.
+    in_texts.discard(("tcp", 8080))  # An example port in a help text.
     listed = {(port.kind, port.number) for port in DEFAULT_PORTS}
     assert listed == by_option | in_texts
     assert len(listed) == len(DEFAULT_PORTS)
 
 
-def test_what_is_free_is_one_finding() -> None:
+def test_free_ports_are_one_finding() -> None:
     (found,) = assess_ports([BACKBONE, METRICS], [])
     assert (found.level, found.found) == (Level.OK, "free on 127.0.0.1: 2323/udp (backbone), 9100/tcp (metrics)")
 
@@ -71,13 +71,15 @@ def test_what_is_free_is_one_finding() -> None:
         (EADDRNOTAVAIL, None, Level.WRONG, "cannot be bound on 127.0.0.1: Cannot assign"),
     ],
 )
-def test_a_port_that_is_taken(error: int, owner: PortOwner | None, level: Level, said: str) -> None:
+def test_an_occupied_port_is_reported_with_its_owner(
+    error: int, owner: PortOwner | None, level: Level, said: str
+) -> None:
     (found,) = assess_ports([], [OccupiedPort(BACKBONE, error, owner)])
     assert found.level == level
     assert said in found.found
 
 
-def test_sockets_of_a_table() -> None:
+def test_socket_inodes_are_parsed_by_port() -> None:
     assert parse_sockets(TCP) == {9100: {1681, 1682}}
     assert parse_sockets(TCP6) == {9100: {1690}}
     assert parse_sockets("") == {}
@@ -92,13 +94,13 @@ def test_sockets_of_a_table() -> None:
         (9999, b"twistd\0", None),
     ],
 )
-def test_owners_are_found_in_proc(
+def test_the_owner_of_an_occupied_port_is_found_in_proc(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inode: int, cmdline: bytes, owner: PortOwner | None
 ) -> None:
     for name, text in (("tcp", TCP), ("tcp6", TCP6)):
         (tmp_path / "net").mkdir(exist_ok=True)
         (tmp_path / "net" / name).write_text(text)
-    (tmp_path / "41").mkdir()  # Somebody else's, or gone: there is nothing to see.
+    (tmp_path / "41").mkdir()  # A process of another user, or one that has ended.
     (tmp_path / "42" / "fd").mkdir(parents=True)
     (tmp_path / "42" / "cmdline").write_bytes(cmdline)
     (tmp_path / "42" / "comm").write_bytes(b"short\n")
@@ -109,7 +111,7 @@ def test_owners_are_found_in_proc(
     assert probe_ports([BACKBONE, METRICS]) == ([BACKBONE], [OccupiedPort(METRICS, EADDRINUSE, owner)])
 
 
-def test_without_proc_a_taken_port_has_no_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_occupied_port_has_no_owner_without_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "PROC", tmp_path / "none")
     monkeypatch.setattr(ports, "probe_port", lambda port: EADDRINUSE)
     assert probe_ports([BACKBONE]) == ([], [OccupiedPort(BACKBONE, EADDRINUSE, None)])

@@ -41,11 +41,11 @@ BROKEN_JAVA = JavaRuntime("PATH", Path("/x/bin/java"), None)
         ("; nothing", None),
     ],
 )
-def test_requirements_are_read(text: str, expected: Requirement | None) -> None:
+def test_requirements_are_parsed(text: str, expected: Requirement | None) -> None:
     assert parse_requirement(text) == expected
 
 
-def test_all_requirements_of_the_package_are_read() -> None:
+def test_all_requirements_of_the_package_can_be_parsed() -> None:
     texts = metadata.requires("fyrehose_twisted") or []
     needed = [parse_requirement(text) for text in texts]
     assert None not in needed
@@ -56,18 +56,18 @@ def test_all_requirements_of_the_package_are_read() -> None:
 @pytest.mark.parametrize(
     ("version", "expected"), [("24.11.0rc1", (24, 11)), ("6", (6,)), ("1.10.2.post1", (1, 10, 2)), ("dev", ())]
 )
-def test_numbers_of_versions(version: str, expected: tuple[int, ...]) -> None:
+def test_release_numbers_of_versions_are_parsed(version: str, expected: tuple[int, ...]) -> None:
     assert parse_release(version) == expected
 
 
 @pytest.mark.parametrize(
     ("version", "met"), [("4.2", True), ("4.10.1", True), ("4.1.9", False), ("5.0.0", False), (None, False)]
 )
-def test_versions_are_compared_as_numbers(version: str | None, met: bool) -> None:
+def test_versions_are_compared_numerically(version: str | None, met: bool) -> None:
     assert Requirement("pyspark", ((">=", "4.2"), ("<", "5")), "spark").met_by(version) is met
 
 
-def test_python() -> None:
+def test_the_python_version_is_assessed() -> None:
     assert assess_python((3, 11, 0), "CPython 3.11.0").level == Level.OK
     assert assess_python((3, 10, 9), "CPython 3.10.9").level == Level.WRONG
 
@@ -81,13 +81,15 @@ def test_python() -> None:
         ({"twisted": "26.10.0"}, {"twisted": "ImportError: x"}, Level.WRONG, "cannot be imported (ImportError: x)"),
     ],
 )
-def test_packages(versions: dict[str, str], broken: dict[str, str], level: Level, said: str) -> None:
+def test_installed_packages_are_assessed(
+    versions: dict[str, str], broken: dict[str, str], level: Level, said: str
+) -> None:
     found = assess_packages([TWISTED], versions, broken)
     assert found.level == level
     assert said in found.found
 
 
-def test_extras_that_are_missing_are_no_reason_to_worry() -> None:
+def test_missing_extras_are_ok() -> None:
     needed = [Requirement(f"for-{extra}", ((">=", "2"),), extra) for extra in EXTRA_NAMES]
     found = assess_extras(needed, {"for-web": "2", "for-keys": "3", "for-spark": "1"})
     assert found.level == Level.OK
@@ -107,13 +109,13 @@ def test_extras_that_are_missing_are_no_reason_to_worry() -> None:
         (True, [], Level.WARN, "none installed"),
     ],
 )
-def test_java(spark: bool, found: Sequence[JavaRuntime], level: Level, said: str) -> None:
+def test_java_runtimes_are_assessed(spark: bool, found: Sequence[JavaRuntime], level: Level, said: str) -> None:
     judged = assess_java(spark, found)
     assert judged.level == level
     assert said in judged.found
 
 
-def test_a_source_tree_on_the_path_cannot_be_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requirements_are_unknown_for_a_source_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(software, "DISTRIBUTION", "fyrehose-that-nobody-installed")
     found = software.check_software()
     assert [finding.check for finding in found] == ["python", "packages", "extras", "java"]

@@ -1,15 +1,14 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import pytest
+from suite.scenarios import check_names, check_random_seeds, has_enough_activity
 from suite.seeds import seeds
 
 from fyrehose_twisted.freenet.simulation.scenarios import SCENARIOS, Calm, Crowd, Storm
 from fyrehose_twisted.sim.pytest_plugin import Simulate
-from fyrehose_twisted.sim.runs.runner import soak
-from fyrehose_twisted.sim.scenario import RunOutcome, Scenario
+from fyrehose_twisted.sim.scenario import Scenario
 
 pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
 
@@ -21,14 +20,10 @@ def test_all_invariants_hold_in_every_scenario(scenario: type[Scenario], simulat
         assert outcome.counters[what] > 0, outcome
 
 
-def worth_its_seed(outcome: RunOutcome) -> bool:
-    return outcome.simulated_seconds >= 300 and outcome.faults >= 5 and outcome.operations >= 100
-
-
 @seeds([4], more=range(5))
 def test_a_storm_has_enough_faults_and_operations(simulate: Simulate, seeds: Sequence[int]) -> None:
     outcomes = simulate(Storm, seeds=seeds)
-    assert all(map(worth_its_seed, outcomes)), outcomes
+    assert all(has_enough_activity(outcome, seconds=300, faults=5, operations=100) for outcome in outcomes), outcomes
     for what in ("parents lost", "rooted", "volunteered", "packets missed", "not published"):
         assert sum(outcome.counters[what] for outcome in outcomes) > 0, what
 
@@ -62,20 +57,9 @@ def test_equal_seeds_have_equal_runs(scenario: type[Scenario]) -> None:
 
 
 def test_scenario_names_begin_with_freenet_and_are_unique() -> None:
-    names = [scenario.name for scenario in SCENARIOS]
-    assert len(set(names)) == len(names)
-    assert all(name.startswith("freenet.") for name in names)
+    check_names(SCENARIOS, "freenet")
 
 
 @pytest.mark.soak
 def test_scenarios_hold_for_random_seeds() -> None:
-    summaries = soak(SCENARIOS, float(os.environ.get("SOAK_SECONDS", "60")))
-    for name, summary in summaries.items():
-        print(
-            f"{name}: {summary.count:,} seeds, {summary.simulated_seconds / 3600:,.1f} hours simulated,"
-            f" {summary.operations:,} operations, {summary.faults:,} faults"
-        )
-    failures = [outcome for summary in summaries.values() for outcome in summary.failures]
-    assert not failures, "\n".join(
-        f"fyrehose simulate {outcome.scenario} --seed {outcome.seed}\n  {outcome.violation}" for outcome in failures
-    )
+    check_random_seeds(SCENARIOS)

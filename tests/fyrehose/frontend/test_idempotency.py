@@ -20,7 +20,7 @@ from fyrehose_twisted.fyrehose.frontend.idempotency import (
 from fyrehose_twisted.fyrehose.frontend.publish_queue import BatchFailed, QueueFull
 
 ONE = ENTRY_BYTES + NUMBER_BYTES
-"""Bytes that a request with one message takes."""
+"""Size of a request with one message in bytes."""
 
 
 def fired(deferred: Deferred[Any]) -> list[Any]:
@@ -102,7 +102,7 @@ def test_the_oldest_request_of_a_client_is_discarded_first() -> None:
     keys = IdempotencyKeys(frontend.publish_queue)
     for number in range(10):
         keys.publish("ann", str(number), b"d", [b"x"])
-    assert (len(keys), keys.size) == (4, 4 * ONE)  # It may have as much as is left for others.
+    assert (len(keys), keys.size) == (4, 4 * ONE)  # The new client may use the remaining memory.
     for number in range(10):
         keys.publish("bob", str(number), b"d", [b"x"])
     assert len(keys) == 6

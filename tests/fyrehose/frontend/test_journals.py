@@ -18,7 +18,7 @@ from fyrehose_twisted.fyrehose.wire.packets import Holding
 
 
 class Bench:
-    """Journals of which a test says how far they have synced.
+    """Journals whose synced position is set by a test.
 
     :ivar changes: how often somebody was told of it.
     """
@@ -32,7 +32,7 @@ class Bench:
         self.changes += 1
 
     def when_kept(self, sequences: Sequence[int], wanted: int) -> list[Any]:
-        """Return a list that has what comes of it, once that is known."""
+        """Return a list that receives the outcome of the wait."""
         found: list[Any] = []
         self.waiting: Deferred[Any] = self.journals.when_kept(sequences, wanted)
         self.waiting.addBoth(found.append)
@@ -108,7 +108,7 @@ def test_a_message_is_kept_as_soon_as_enough_journals_report_it(
     expected = [False] * len(messages)
     durable = [0] * 3
     for holdings in told:
-        # Journals go forward only.
+        # The position of a journal only advances.
         durable = [max(a, b) for a, b in zip(durable, [last for _, last in holdings] + [0] * 3, strict=False)]
         heard = [Holding(1, last) for last in durable]
         bench.journals.holdings_received(heard)
@@ -196,6 +196,6 @@ def test_publishing_is_not_limited_after_all_journals_are_gone() -> None:
     bench.journals.holdings_received([])
     assert bench.changes == 2
     bench.clock.advance(0.9)
-    assert bench.journals.allowance(0) == -100  # The backbone may have been started anew, and not heard of them yet.
+    assert bench.journals.allowance(0) == -100  # A restarted backbone may not know the journals yet.
     bench.clock.advance(0.1)
     assert bench.journals.allowance(0) == inf

@@ -82,7 +82,7 @@ def test_replies_keep_the_order_of_lines(frontend: Frontend) -> None:
 def test_invalid_lines_do_not_split_batches(frontend: Frontend) -> None:
     client = frontend.connect().send(b"x\n\n" * 1_000)
     assert client.answers == [answer for number in range(1, 1_001) for answer in (str(number), "error empty")]
-    # The lines between are told with the messages: as a batch each they would hold up all other clients.
+    # Errors are reported within the batch, since separate batches would delay other clients.
     assert sum(frontend.publisher.runs) == 1_000
     assert len(frontend.publisher.runs) == 8
 
@@ -167,7 +167,7 @@ def test_a_line_that_is_too_long_is_answered_in_order() -> None:
     frontend = Frontend(FrontendConfig(unanswered_lines=600))
     frontend.publisher.held = []
     client = frontend.connect().send(b"x\n" * 2_000 + b"y" * (MAX_ENVELOPED + 2))
-    # TLS hands over what it has, also while it is told to pause.
+    # TLS delivers buffered data even while paused.
     assert not client.is_read
     client.send(b"y\nz\n")
     while frontend.publisher.held:
@@ -213,7 +213,7 @@ def test_reading_pauses_while_a_client_is_above_its_rate() -> None:
     assert not client.is_read
     frontend.clock.advance(0.6)
     assert (len(client.answers), client.is_read) == (21, True)
-    # What one connection used up, another of the same client does not have.
+    # Connections of one client share its rate limit.
     client.send(b"x\n" * 20)
     other = frontend.connect().send(b"z\n")
     assert other.answers == []
@@ -387,7 +387,7 @@ def test_unread_lines_do_not_discard_replies() -> None:
     frontend = Frontend()
     client = frontend.connect().send(b"1\n")
     frontend.lines.close()
-    # The client may still be sending: until it has seen the end, what it says is read, and dropped.
+    # The client may still be sending, so its lines are read and dropped until it closes.
     assert client.is_read
     assert client.wire.half_closed
     client.send(b"2\n")

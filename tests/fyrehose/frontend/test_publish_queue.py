@@ -123,7 +123,7 @@ def test_the_outcome_of_a_partly_sent_batch_is_unknown(frontend: Frontend) -> No
     waiting = frontend.publish_queue.submit("a", [b"1"] * 300)
     frontend.clock.pump([1] * 31)
     assert failure(waiting).unknown
-    frontend.publisher.answer()  # Too late, but counted.
+    frontend.publisher.answer()  # Too late for the caller, but counted.
     assert frontend.publish_queue.published == 256
 
 

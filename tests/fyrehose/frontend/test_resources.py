@@ -26,7 +26,7 @@ NDJSON = "application/x-ndjson"
 
 
 class Response(NamedTuple):
-    """An answer."""
+    """An HTTP response."""
 
     code: int
     headers: dict[str, str]
@@ -38,7 +38,7 @@ class Response(NamedTuple):
 
 
 class Wire(StringTransport):
-    """A connection in memory."""
+    """An in-memory connection."""
 
     def setTcpNoDelay(self, enabled: bool) -> None:  # noqa: N802
         pass
@@ -92,14 +92,14 @@ class Site:
         return Client(self.site, host).send(path, body, names)
 
     def ask(self, path: str, body: bytes | None = None, **more: Any) -> Response:
-        """Send a request that is answered at once."""
+        """Send a request and return its immediate response."""
         client = self.begin(path, body, **more)
         response = client.response
         client.hang_up()
         return response
 
     def put(self, body: bytes, **more: Any) -> Response:
-        """Publish."""
+        """Send a publish request."""
         return self.ask("/messages", body, **more)
 
 
@@ -315,7 +315,7 @@ def test_errors_of_idempotency_keys(site: Site) -> None:
     other = site.put(b"y", idempotency_key="k")
     assert (other.code, other.json["error"]) == (422, "key-reused")
     assert site.put(b"1", content_type=NDJSON, idempotency_key="l").json == {"sequences": [2]}
-    assert site.put(b"1", idempotency_key="l").code == 422  # Its answer would look otherwise.
+    assert site.put(b"1", idempotency_key="l").code == 422  # Its response would have another form.
     site.publisher.held = []
     unknown = site.begin("/messages", b"z", idempotency_key="m")
     site.publisher.answer(PublishTimeout("late"))
@@ -346,7 +346,7 @@ def test_messages_of_a_disconnected_client_are_not_sent(site: Site) -> None:
     late.hang_up()
     site.publisher.answer()
     assert not late.answered
-    assert site.publish_queue.published == 1  # It is published all the same, and counted.
+    assert site.publish_queue.published == 1  # The message is published and counted nevertheless.
 
 
 def test_a_client_that_disconnects_after_the_answer_abandons_nothing(site: Site) -> None:
@@ -439,5 +439,5 @@ def test_requests_need_a_valid_token() -> None:
     assert site.ask("/health").code == 200
     assert site.publisher.messages == []
     assert site.put(b"1\n" * 20, content_type=NDJSON, authorization="Bearer " + "a" * 16).code == 201
-    assert site.put(b"x", authorization="Bearer " + "a" * 16).code == 429  # The client is the token, not the address.
+    assert site.put(b"x", authorization="Bearer " + "a" * 16).code == 429  # Limits apply per token, not per address.
     assert site.put(b"x", authorization="Bearer " + "b" * 16).code == 201

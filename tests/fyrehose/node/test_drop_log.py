@@ -17,18 +17,18 @@ def source(number: int) -> Address:
     return f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 1
 
 
-def test_everything_is_counted_by_reason() -> None:
+def test_drops_are_counted_by_reason() -> None:
     drops = DropLog()
     for reason in ("size", "size", "rate", "size"):
         drops.record(reason, ALICE, "detail", START)
     assert drops.counts == {"size": 3, "rate": 1}
 
 
-def test_a_report_says_why_who_and_what() -> None:
+def test_a_drop_report_has_reason_source_and_detail() -> None:
     assert DropLog().record("size", ALICE, "too short", START) == PacketDropped("size", ALICE, "too short")
 
 
-def test_each_host_and_reason_is_reported_once() -> None:
+def test_drops_are_reported_once_per_host_and_reason() -> None:
     drops = DropLog()
     assert drops.record("size", ALICE, "", START)
     assert drops.record("size", BOB, "", START)
@@ -37,13 +37,13 @@ def test_each_host_and_reason_is_reported_once() -> None:
     assert drops.record("rate", ALICE, "", START + 59.999) is None
 
 
-def test_a_minute_after_its_report_a_source_is_reported_again() -> None:
+def test_a_source_of_drops_is_reported_again_after_a_minute() -> None:
     drops = DropLog()
     reported = [at for at in range(0, 200, 10) if drops.record("size", ALICE, "", START + at)]
     assert reported == [0, 60, 120, 180]
 
 
-def test_the_minute_of_one_source_does_not_depend_on_another() -> None:
+def test_the_report_interval_of_a_source_does_not_depend_on_other_sources() -> None:
     drops = DropLog()
     drops.record("size", ALICE, "", START)
     assert drops.record("size", BOB, "", START + 59)
@@ -51,7 +51,7 @@ def test_the_minute_of_one_source_does_not_depend_on_another() -> None:
     assert drops.record("size", BOB, "", START + 61) is None
 
 
-def test_a_flood_from_many_sources_is_counted_and_reported_only_so_often() -> None:
+def test_drop_reports_of_many_sources_are_limited_while_all_drops_are_counted() -> None:
     drops = DropLog()
     flood = range(2 * SOURCES_REMEMBERED)
     assert sum(drops.record("size", source(number), "", START) is not None for number in flood) == SOURCES_REMEMBERED
@@ -60,7 +60,7 @@ def test_a_flood_from_many_sources_is_counted_and_reported_only_so_often() -> No
     assert sum(drops.record("size", source(number), "", later) is not None for number in flood) == SOURCES_REMEMBERED
 
 
-def test_a_clock_that_was_set_back_does_not_silence_it() -> None:
+def test_drops_are_reported_after_the_clock_was_set_back() -> None:
     drops = DropLog()
     drops.record("size", ALICE, "", START)
     assert drops.record("size", ALICE, "", START - 3_600)
@@ -68,7 +68,7 @@ def test_a_clock_that_was_set_back_does_not_silence_it() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 40), st.integers(0, 3), st.sampled_from(["size", "rate"])), max_size=40))
-def test_no_source_is_reported_twice_in_a_minute_nor_left_out_for_longer(
+def test_each_source_of_drops_is_reported_exactly_once_per_interval(
     drops_in_time: list[tuple[float, int, str]],
 ) -> None:
     drops, now = DropLog(), START

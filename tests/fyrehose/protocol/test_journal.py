@@ -1,4 +1,4 @@
-"""The shell of a journal, on a port that sends nowhere and a clock that only the test moves."""
+"""Journal protocol with a fake port and clock."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FIRST = ClientConfig(start=1)
 
 @implementer(IDatagramSender)
 class Port:
-    """Keeps what is sent, and answers KEEPALIVEs as the backbone does."""
+    """A port that records datagrams and acknowledges KEEPALIVEs like a backbone."""
 
     def __init__(self, protocol: Any, log: list[Any]) -> None:
         self.sent: list[Packet] = []
@@ -57,7 +57,7 @@ class Port:
 
 
 class Spied:
-    """A journal that writes into ``log`` what becomes durable."""
+    """A journal that records durable numbers in ``log``."""
 
     def __init__(self, journal: Any, log: list[Any]) -> None:
         self.full = False
@@ -82,7 +82,7 @@ class Spied:
 
 
 class Application(JournalProtocol):
-    """Writes into ``log`` what it is handed."""
+    """An application that records delivered numbers in ``log``."""
 
     def __init__(self, log: list[Any], config: ClientConfig | None = FIRST, **options: Any) -> None:
         super().__init__(config, **options)
@@ -97,7 +97,7 @@ class Application(JournalProtocol):
 
 
 def run(protocol: JournalProtocol, log: list[Any]) -> Port:
-    """Bind it and let the backbone answer."""
+    """Start a protocol and let the backbone answer."""
     port = Port(protocol, log)
     protocol.makeConnection(port)
     receive(protocol, *(KeepaliveAck(packet.token) for packet in port.sent if isinstance(packet, Keepalive)))
@@ -113,7 +113,7 @@ def deliver(protocol: JournalProtocol, *sequences: int) -> None:
 
 
 def what_stopped(protocol: JournalProtocol) -> list[type[Exception] | None]:
-    """Return a list that is given the error which stops the protocol."""
+    """Return a list that receives the error that stops the protocol."""
     errors: list[type[Exception] | None] = []
     protocol.stopped.addErrback(lambda failure: errors.append(failure.type))
     return errors
@@ -125,7 +125,7 @@ def clock() -> Clock:
     return made
 
 
-def test_a_subclass_is_handed_what_is_durable_and_nothing_else() -> None:
+def test_messages_are_handed_to_the_application_after_they_are_durable() -> None:
     log: list[Any] = []
     journal = Spied(MemoryJournal(STREAM), log)
     protocol = Application(log, journal=journal, reactor=clock())
@@ -137,11 +137,11 @@ def test_a_subclass_is_handed_what_is_durable_and_nothing_else() -> None:
     deliver(protocol, 3)
     assert log[5:] == [("durable", 3), ("handed over", 3), ("handed over", 4)]
     receive(protocol, Deliver(5, b""), Forward(OTHER, 5, 5))
-    # What others are given is durable too.
+    # Repairs for other clients are durable too.
     assert log[8:] == [("durable", 5), ("sent", 5), ("handed over", 5)]
 
 
-def test_without_sync_somebody_else_makes_it_durable() -> None:
+def test_without_sync_messages_are_delivered_before_the_commit() -> None:
     log: list[Any] = []
     journal = Spied(MemoryJournal(STREAM), log)
     protocol = Application(log, journal=journal, sync=False, reactor=clock())
@@ -154,7 +154,7 @@ def test_without_sync_somebody_else_makes_it_durable() -> None:
     assert journal.bounds(0).next == 2
 
 
-def test_after_a_restart_nothing_is_handed_over_again(tmp_path: Path) -> None:
+def test_a_restarted_journal_protocol_delivers_no_message_again(tmp_path: Path) -> None:
     log: list[Any] = []
     for numbers in ((1, 2, 3), (2, 3, 4)):
         journal = Journal(LocalDirectory(tmp_path), STREAM)
@@ -166,7 +166,7 @@ def test_after_a_restart_nothing_is_handed_over_again(tmp_path: Path) -> None:
     assert log == [("handed over", number) for number in (1, 2, 3, 4)]
 
 
-def test_a_journal_that_is_full_stops_the_protocol_and_nothing_more_is_told() -> None:
+def test_a_full_journal_stops_the_protocol_without_further_deliveries() -> None:
     log: list[Any] = []
     journal = Spied(MemoryJournal(STREAM), log)
     protocol = Application(log, journal=journal, reactor=clock())
@@ -188,7 +188,7 @@ def test_a_journal_that_is_full_stops_the_protocol_and_nothing_more_is_told() ->
     assert [str(error) for error in said] == ["no room for more; make some"]
 
 
-def test_a_journal_that_is_full_at_once_stops_it_at_once() -> None:
+def test_a_journal_full_at_the_start_stops_the_protocol() -> None:
     journal = Spied(MemoryJournal(STREAM), [])
     journal.full = True
     protocol = Application([], journal=journal, reactor=clock())
@@ -205,7 +205,9 @@ def test_a_journal_that_is_full_at_once_stops_it_at_once() -> None:
 @pytest.mark.parametrize(
     ("config", "start"), [(None, Start.OLDEST), (FIRST, 1), (ClientConfig(start=Start.LIVE), Start.LIVE)]
 )
-def test_it_starts_with_the_oldest_if_nobody_says_otherwise(config: ClientConfig | None, start: Start | int) -> None:
+def test_a_journal_protocol_starts_at_the_oldest_message_by_default(
+    config: ClientConfig | None, start: Start | int
+) -> None:
     protocol = Application([], config, journal=MemoryJournal(STREAM), reactor=clock())
     run(protocol, [])
     node = protocol.node
@@ -214,7 +216,7 @@ def test_it_starts_with_the_oldest_if_nobody_says_otherwise(config: ClientConfig
     protocol.leave()
 
 
-def test_it_does_not_close_the_journal() -> None:
+def test_a_journal_protocol_does_not_close_its_journal() -> None:
     journal = MemoryJournal(STREAM)
     protocol = Application([], journal=journal, reactor=clock())
     run(protocol, [])

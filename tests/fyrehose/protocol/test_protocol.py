@@ -1,4 +1,4 @@
-"""The Twisted shells, on a network of fake ports and a clock that only the test moves; at the end on real sockets."""
+"""Twisted protocols on a network of fake ports with a fake clock, and on real sockets."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ from fyrehose_twisted.net.udp import listen
 reactor: Any = installed_reactor
 
 BACKBONE: Address = ("192.0.2.1", 2323)
-STRANGER: Address = ("192.0.2.99", 99)
+OTHER_HOST: Address = ("192.0.2.99", 99)
 
 
 @implementer(IDatagramSender)
 class Port:
-    """Stops a moment later, as real ports do, and like Twisted's does not bear to be stopped twice."""
+    """A port that stops asynchronously and, like Twisted's, must not be stopped twice."""
 
     def __init__(self, network: Network, address: Address) -> None:
         self.network = network
@@ -87,7 +87,7 @@ class Port:
 
 
 class Network:
-    """Delivers at once, in order, what is not lost."""
+    """A network that delivers at once and in order, except for losses."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -116,7 +116,7 @@ class Network:
                 self.protocols[target].batch_received(Batch.pack([(datagram, source)]))
 
     def advance(self, seconds: float) -> None:
-        """Move the clock in steps short enough for every timer."""
+        """Advance the clock in steps shorter than every timer."""
         for _ in range(max(1, round(seconds / 0.05))):
             self.clock.advance(0.05)
             self.settle()
@@ -142,7 +142,7 @@ class Recording(PublisherProtocol):
         self.found: list[tuple[int, bytes]] = []
         self.lost: list[tuple[int, int]] = []
         self.round_trips: list[float] = []
-        self.mistake: Exception | None = None
+        self.exception_to_raise: Exception | None = None
 
     def backbone_connected(self) -> None:
         self.told.append("connected")
@@ -155,16 +155,16 @@ class Recording(PublisherProtocol):
 
     def messages_received(self, messages: Sequence[Message]) -> None:
         self.found += [(message.sequence, message.data) for message in messages]
-        if self.mistake is not None:
-            mistake, self.mistake = self.mistake, None
-            raise mistake
+        if self.exception_to_raise is not None:
+            exception_to_raise, self.exception_to_raise = self.exception_to_raise, None
+            raise exception_to_raise
 
     def messages_lost(self, first: int, last: int) -> None:
         self.lost.append((first, last))
 
 
 def results(*deferreds: Deferred[Any]) -> list[Any]:
-    """What the Deferreds fired with: values, and exceptions for failures."""
+    """Return the results of Deferreds, exceptions for failures."""
     found: list[Any] = []
     for deferred in deferreds:
         deferred.addCallbacks(found.append, lambda failure: found.append(failure.value))
@@ -183,7 +183,7 @@ def backbone(network: Network) -> Any:
 
 @pytest.fixture
 def make(network: Network) -> Callable[..., Recording]:
-    """Put a client on the network."""
+    """Return a function that attaches a client to the network."""
 
     def made(number: int = 2, **config: Any) -> Recording:
         client: Recording = network.attach(Recording(ClientConfig(**config)), (f"192.0.2.{number}", 7))
@@ -197,7 +197,7 @@ Make = Callable[..., Recording]
 
 
 @pytest.mark.usefixtures("backbone")
-def test_what_is_published_comes_back_and_reaches_subscribers(network: Network, make: Make) -> None:
+def test_published_messages_return_and_reach_subscribers(network: Network, make: Make) -> None:
     publisher, subscriber = make(2), make(3)
     published = results(*(publisher.publish(data) for data in (b"a", b"", b"c")))
     assert publisher.pending == 3
@@ -208,7 +208,7 @@ def test_what_is_published_comes_back_and_reaches_subscribers(network: Network, 
 
 
 @pytest.mark.usefixtures("backbone")
-def test_many_are_published_together(network: Network, make: Make) -> None:
+def test_publish_many_publishes_all_messages_in_order(network: Network, make: Make) -> None:
     publisher, other = make(2), make(3)
     first = results(publisher.publish_many([b"a", b"b", b"c"]))
     between = results(other.publish(b"x"))
@@ -223,7 +223,7 @@ def test_many_are_published_together(network: Network, make: Make) -> None:
 
 
 @pytest.mark.usefixtures("backbone")
-def test_of_many_that_do_not_fit_none_is_published(network: Network, make: Make) -> None:
+def test_publish_many_publishes_no_message_if_one_does_not_fit(network: Network, make: Make) -> None:
     publisher = make(outbox=OutboxConfig(queue_messages=2))
     with pytest.raises(PublishQueueFull):
         publisher.publish_many([b"1", b"2", b"3"])
@@ -235,7 +235,7 @@ def test_of_many_that_do_not_fit_none_is_published(network: Network, make: Make)
 
 
 @pytest.mark.usefixtures("backbone")
-def test_many_fail_together(network: Network, make: Make) -> None:
+def test_publish_many_fails_if_one_message_is_not_published(network: Network, make: Make) -> None:
     publisher = make(outbox=OutboxConfig(timeout=1.0))
     network.loses = lambda datagram, source, target: b"b" in datagram
     failed = results(publisher.publish_many([b"a", b"b", b"b"]))
@@ -251,7 +251,7 @@ def test_many_fail_together(network: Network, make: Make) -> None:
 
 
 @pytest.mark.usefixtures("backbone")
-def test_what_is_published_before_the_backbone_answers_waits(network: Network) -> None:
+def test_messages_published_before_the_backbone_answers_are_queued(network: Network) -> None:
     network.loses = lambda datagram, source, target: True
     publisher = network.attach(Recording(), ("192.0.2.2", 7))
     published = results(publisher.publish(b"early"))
@@ -263,7 +263,7 @@ def test_what_is_published_before_the_backbone_answers_waits(network: Network) -
 
 
 @pytest.mark.usefixtures("backbone")
-def test_errors_of_publish(network: Network, make: Make) -> None:
+def test_publish_raises_for_each_reason_of_refusal(network: Network, make: Make) -> None:
     with pytest.raises(NotConnected, match="not running; join"):
         Recording().publish(b"too early")
     publisher = make(outbox=OutboxConfig(queue_messages=2))
@@ -274,16 +274,16 @@ def test_errors_of_publish(network: Network, make: Make) -> None:
     with pytest.raises(PublishQueueFull):
         publisher.publish(b"3")
     assert publisher.pending == 2
-    left = publisher.leave()
+    leaving = publisher.leave()
     network.advance(0.1)
-    assert left.called
+    assert leaving.called
     assert [type(error) for error in two] == [NotConnected, NotConnected]
     with pytest.raises(NotConnected):
         publisher.publish(b"too late")
 
 
 @pytest.mark.usefixtures("backbone")
-def test_what_does_not_come_back_fails_in_time(network: Network, make: Make) -> None:
+def test_publish_fails_with_a_timeout_without_an_ack(network: Network, make: Make) -> None:
     publisher = make(outbox=OutboxConfig(timeout=3.0))
     network.loses = lambda datagram, source, target: source == BACKBONE and datagram[:1] == b"\1"
     published = results(publisher.publish(b"1"), publisher.publish(b"2"))
@@ -300,7 +300,7 @@ def test_what_does_not_come_back_fails_in_time(network: Network, make: Make) -> 
 
 
 @pytest.mark.usefixtures("backbone")
-def test_there_is_room_when_half_has_come_back(network: Network, make: Make) -> None:
+def test_when_room_fires_once_the_queue_is_half_empty(network: Network, make: Make) -> None:
     publisher = make(outbox=OutboxConfig(queue_messages=4))
     assert results(publisher.when_room()) == [None]
     network.loses = lambda datagram, source, target: True
@@ -316,7 +316,7 @@ def test_there_is_room_when_half_has_come_back(network: Network, make: Make) -> 
 
 
 @pytest.mark.usefixtures("backbone")
-def test_stopping_fails_everything_that_waits(network: Network, make: Make) -> None:
+def test_stopping_a_publisher_fails_pending_messages_and_waits(network: Network, make: Make) -> None:
     publisher = make(outbox=OutboxConfig(queue_messages=4))
     stopped = results(publisher.stopped)
     network.loses = lambda datagram, source, target: True
@@ -330,7 +330,7 @@ def test_stopping_fails_everything_that_waits(network: Network, make: Make) -> N
 
 
 @pytest.mark.usefixtures("backbone")
-def test_pausing_and_resuming(network: Network, make: Make) -> None:
+def test_a_paused_subscriber_receives_messages_after_resume(network: Network, make: Make) -> None:
     publisher, subscriber = make(2), make(3)
     subscriber.pauseProducing()
     published = results(*(publisher.publish(b"%d" % number) for number in range(3)))
@@ -344,7 +344,9 @@ def test_pausing_and_resuming(network: Network, make: Make) -> None:
     assert results(subscriber.stopped) == [None]
 
 
-def test_a_paused_subscriber_asks_again_for_what_found_no_room(network: Network, backbone: Any, make: Make) -> None:
+def test_a_resumed_subscriber_requests_messages_that_exceeded_its_buffer(
+    network: Network, backbone: Any, make: Make
+) -> None:
     publisher, subscriber = make(2), make(3, buffer_bytes=30_000)
     publisher.publish(b"first")
     network.advance(0.1)
@@ -359,7 +361,7 @@ def test_a_paused_subscriber_asks_again_for_what_found_no_room(network: Network,
     assert subscriber.lost == []
 
 
-def test_before_it_runs_pausing_does_no_harm() -> None:
+def test_pausing_a_protocol_before_it_runs_has_no_effect() -> None:
     subscriber = Recording()
     subscriber.pauseProducing()
     subscriber.resumeProducing()
@@ -367,7 +369,7 @@ def test_before_it_runs_pausing_does_no_harm() -> None:
     assert results(subscriber.leave()) == [None]
 
 
-def test_a_backbone_that_goes_and_comes_back(network: Network, backbone: Any, make: Make) -> None:
+def test_a_client_reports_disconnect_and_reconnect_of_the_backbone(network: Network, backbone: Any, make: Make) -> None:
     client = make()
     assert client.told == ["connected"]
     assert results(client.connected_first) == [None]
@@ -385,7 +387,7 @@ def test_a_backbone_that_goes_and_comes_back(network: Network, backbone: Any, ma
     assert set(client.round_trips) == {0.0}
 
 
-def test_leaving_says_so_and_may_be_said_twice(network: Network, backbone: Any, make: Make) -> None:
+def test_leave_sends_one_goodbye_and_may_be_called_twice(network: Network, backbone: Any, make: Make) -> None:
     client = make()
     first, second = client.leave(), client.leave()
     network.advance(0.05)
@@ -398,9 +400,9 @@ def test_leaving_says_so_and_may_be_said_twice(network: Network, backbone: Any, 
 
 
 @pytest.mark.usefixtures("backbone")
-def test_mistakes_of_the_application_are_logged_and_survived(network: Network, make: Make) -> None:
+def test_exceptions_of_a_client_application_are_logged_and_survived(network: Network, make: Make) -> None:
     publisher, subscriber = make(2), make(3)
-    subscriber.mistake = ValueError("a mistake")
+    subscriber.exception_to_raise = ValueError("a mistake")
     with capturedLogs() as logged:
         published = results(publisher.publish(b"1"), publisher.publish(b"2"))
         network.advance(0.1)
@@ -409,12 +411,12 @@ def test_mistakes_of_the_application_are_logged_and_survived(network: Network, m
     assert [str(event["log_failure"].value) for event in logged if "log_failure" in event] == ["a mistake"]
 
 
-def test_mistakes_of_a_backbones_application_are_survived(network: Network, make: Make) -> None:
-    class Mistaken(Backbone):
+def test_exceptions_of_a_backbone_application_are_logged_and_survived(network: Network, make: Make) -> None:
+    class RaisingBackbone(Backbone):
         def client_joined(self, address: Address) -> None:
             raise ValueError("a mistake")
 
-    network.attach(Mistaken(), BACKBONE)
+    network.attach(RaisingBackbone(), BACKBONE)
     with capturedLogs() as logged:
         client = make()
         published = results(client.publish(b"1"))
@@ -423,30 +425,30 @@ def test_mistakes_of_a_backbones_application_are_survived(network: Network, make
     assert [str(event["log_failure"].value) for event in logged if "log_failure" in event] == ["a mistake"]
 
 
-def test_drops_are_logged_once_a_minute_and_source(network: Network, backbone: Any) -> None:
+def test_drops_are_logged_once_a_minute_per_source(network: Network, backbone: Any) -> None:
     with capturedLogs() as logged:
         for _ in range(3):
-            network.inject(b"\xff", STRANGER, BACKBONE)
+            network.inject(b"\xff", OTHER_HOST, BACKBONE)
         network.advance(61)
-        network.inject(b"\xff", STRANGER, BACKBONE)
+        network.inject(b"\xff", OTHER_HOST, BACKBONE)
     warnings = [event for event in logged if event["log_level"] is LogLevel.warn]
     assert [event["detail"] for event in warnings] == ["type byte 0xff is not one of the protocol's"] * 2
     assert backbone.node.drops.counts == {"unknown_type": 4}
 
 
-class BrokenState(VolatileSequenceStore):
+class FailingSequenceStore(VolatileSequenceStore):
     def persist(self, checkpoint: SequenceCheckpoint) -> None:
         if checkpoint.last:
             raise StateFileError("no space left")
 
 
-def test_what_cannot_be_persisted_is_not_sent(network: Network) -> None:
-    backbone = network.attach(Backbone(state=BrokenState()), BACKBONE)
-    network.inject(encode(Keepalive()), STRANGER, BACKBONE)
+def test_a_backbone_sends_nothing_that_it_cannot_persist(network: Network) -> None:
+    backbone = network.attach(Backbone(state=FailingSequenceStore()), BACKBONE)
+    network.inject(encode(Keepalive()), OTHER_HOST, BACKBONE)
     network.sent.clear()
     with capturedLogs() as logged:
-        network.inject(encode_push(b"data"), STRANGER, BACKBONE)
-        network.inject(encode_push(b"more"), STRANGER, BACKBONE)
+        network.inject(encode_push(b"data"), OTHER_HOST, BACKBONE)
+        network.inject(encode_push(b"more"), OTHER_HOST, BACKBONE)
     assert [target for _, _, target in network.sent] == [BACKBONE, BACKBONE]
     stopped = results(backbone.stopped)
     network.advance(0.05)
@@ -455,36 +457,36 @@ def test_what_cannot_be_persisted_is_not_sent(network: Network) -> None:
     assert BACKBONE not in network.protocols
 
 
-def test_whoever_waits_learns_what_stopped_a_backbone(network: Network) -> None:
+def test_the_stopped_deferred_reports_why_a_backbone_stopped(network: Network) -> None:
     backbone = network.attach(Backbone(state=VolatileSequenceStore(MAX_SEQUENCE - 1)), BACKBONE)
     stopped = results(backbone.stopped)
-    network.inject(encode(Keepalive()), STRANGER, BACKBONE)
-    network.inject(encode_push(b"last"), STRANGER, BACKBONE)
-    network.inject(encode_push(b"one too many"), STRANGER, BACKBONE)
+    network.inject(encode(Keepalive()), OTHER_HOST, BACKBONE)
+    network.inject(encode_push(b"last"), OTHER_HOST, BACKBONE)
+    network.inject(encode_push(b"one too many"), OTHER_HOST, BACKBONE)
     network.advance(0.05)
-    assert [decode(datagram) for datagram, _, target in network.sent if target == STRANGER] == [
+    assert [decode(datagram) for datagram, _, target in network.sent if target == OTHER_HOST] == [
         KeepaliveAck(bytes(16)),
         Deliver(MAX_SEQUENCE, b"last"),
     ]
     assert [type(error) for error in stopped] == [SequenceExhausted]
 
 
-def test_a_backbone_without_memory_refuses_a_stream_that_clients_know(network: Network, make: Make) -> None:
+def test_a_backbone_without_state_refuses_to_number_a_known_stream(network: Network, make: Make) -> None:
     network.attach(Backbone(), BACKBONE)
     client = make()
     client.publish(b"1")
     network.advance(0.1)
     network.protocols.pop(BACKBONE).driver.stop()
-    forgetful = VolatileSequenceStore()
-    forgetful.fresh = True
-    backbone = network.attach(Backbone(state=forgetful, settle_time=2.0), BACKBONE)
+    fresh_store = VolatileSequenceStore()
+    fresh_store.fresh = True
+    backbone = network.attach(Backbone(state=fresh_store, settle_time=2.0), BACKBONE)
     stopped = results(backbone.stopped)
     network.advance(2.1)
     assert [type(error) for error in stopped] == [StreamAlreadyNumbered]
     assert "client 192.0.2.2:7 holds message 1 of this stream" in str(stopped[0])
 
 
-def test_numbers_given_twice_stop_a_client(network: Network, backbone: Any, make: Make) -> None:
+def test_repeated_sequence_numbers_stop_a_client(network: Network, backbone: Any, make: Make) -> None:
     client = make()
     for number in range(12):
         client.publish(b"%d" % number)
@@ -503,7 +505,7 @@ def test_numbers_given_twice_stop_a_client(network: Network, backbone: Any, make
     assert [event["log_level"] for event in logged] == [LogLevel.critical]
 
 
-def test_configuration_is_the_one_given() -> None:
+def test_protocols_keep_their_config_and_have_no_node_before_start() -> None:
     config = replace(BackboneConfig(), max_clients=1)
     assert BackboneProtocol(config, reactor=Clock()).config is config
     assert SubscriberProtocol(reactor=Clock()).node is None
@@ -512,8 +514,10 @@ def test_configuration_is_the_one_given() -> None:
 
 @pytest.mark.parametrize(("options", "arrives"), [({}, False), ({"maxPacketSize": 65_536}, True)])
 @pytest_twisted.ensureDeferred
-async def test_on_twisteds_own_port(options: dict[str, int], arrives: bool) -> None:
-    """Twisted's default cuts what is over 8,192 bytes: that is dropped as cut, never taken for a message."""
+async def test_a_client_on_a_plain_twisted_port_drops_truncated_datagrams(
+    options: dict[str, int], arrives: bool
+) -> None:
+    """Twisted truncates datagrams over 8,192 bytes by default; the client drops them as truncated."""
     backbone = BackboneProtocol(settle_time=0)
     backbone_port = listen(reactor, 0, backbone)
     client = PublisherProtocol(ClientConfig(keepalive_interval=0.1, outbox=OutboxConfig(raw=True, timeout=120)))
@@ -526,7 +530,7 @@ async def test_on_twisteds_own_port(options: dict[str, int], arrives: bool) -> N
         assert await client.publish(b"before") == 1
         sizes = [8_182] if not arrives else [8_182, 8_183, 8_184, 20_000, MAX_DELIVERABLE]
         numbers = await gatherResults([client.publish(b"x" * size) for size in sizes])
-        # A Deferred fires before the message is handed over, but long before the next one comes back.
+        # A Deferred fires before its message is delivered, but before the next ack.
         await client.publish(b"after")
         assert [len(found[number]) for number in numbers] == sizes
         if not arrives:
@@ -540,7 +544,7 @@ async def test_on_twisteds_own_port(options: dict[str, int], arrives: bool) -> N
         await backbone_port.stopListening()
 
 
-def test_both_who_close_learn_when_the_port_is_closed_and_not_before(network: Network, make: Make) -> None:
+def test_every_close_deferred_fires_once_the_port_is_closed(network: Network, make: Make) -> None:
     client = make()
     first, second = client.close(), client.close()
     assert (first.called, second.called) == (False, False)
@@ -548,56 +552,61 @@ def test_both_who_close_learn_when_the_port_is_closed_and_not_before(network: Ne
     assert (first.called, second.called) == (True, True)
 
 
-def test_who_has_failed_does_nothing_more_until_the_port_is_closed(network: Network) -> None:
+def test_a_failed_backbone_sends_nothing_until_its_port_is_closed(network: Network) -> None:
     backbone = network.attach(Backbone(state=VolatileSequenceStore(MAX_SEQUENCE - 1)), BACKBONE)
     results(backbone.stopped)
-    network.inject(encode_push(b"last"), STRANGER, BACKBONE)
-    network.inject(encode(Keepalive()), STRANGER, BACKBONE)
-    assert [target for _, _, target in network.sent if target == STRANGER] == []
+    network.inject(encode_push(b"last"), OTHER_HOST, BACKBONE)
+    network.inject(encode(Keepalive()), OTHER_HOST, BACKBONE)
+    assert [target for _, _, target in network.sent if target == OTHER_HOST] == []
 
 
-@pytest.mark.parametrize("problem", [OSError("no route"), MessageLengthError("too long")])
-def test_what_a_plain_port_cannot_send_does_not_hold_up_the_rest(problem: Exception) -> None:
+@pytest.mark.parametrize("error", [OSError("no route"), MessageLengthError("too long")])
+def test_a_send_error_of_a_plain_port_does_not_block_other_peers(error: Exception) -> None:
     written: list[Address] = []
 
     class Plain:
         def write(self, datagram: bytes, peer: Address) -> None:
-            if peer == STRANGER:
-                raise problem
+            if peer == OTHER_HOST:
+                raise error
             written.append(peer)
 
     protocol = Recording()
     protocol.transport = Plain()
-    protocol._send(Send([b"x"], (STRANGER, BACKBONE)))
+    protocol._send(Send([b"x"], (OTHER_HOST, BACKBONE)))
     assert written == [BACKBONE]
 
 
-def test_a_keepalive_that_is_overdue_does_not_take_the_farewell_back(
-    network: Network, backbone: Any, make: Make
-) -> None:
+def test_an_overdue_keepalive_does_not_follow_the_goodbye(network: Network, backbone: Any, make: Make) -> None:
     client = make()
-    network.clock.rightNow += 1.5  # Busy for so long that the next KEEPALIVE is overdue.
+    network.clock.rightNow += 1.5  # A busy reactor makes the next KEEPALIVE overdue.
     client.leave()
     network.settle()
     network.advance(0.05)
     assert [served.flags for served in backbone.node.clients] == [Flags.NOSUBSCRIBE | Flags.NOJOURNAL]
 
 
-def test_what_came_before_numbers_were_given_twice_is_handed_over(network: Network, make: Make) -> None:
-    whole, cut = make(2, start=1), make(3, start=1)
-    stopped = results(whole.stopped, cut.stopped)
+def test_messages_before_a_sequence_regression_are_delivered(network: Network, make: Make) -> None:
+    received_together, received_separately = make(2, start=1), make(3, start=1)
+    stopped = results(received_together.stopped, received_separately.stopped)
     messages = [encode(Deliver(number, b"%d" % number)) for number in range(1, 7)]
     again = [encode(Deliver(number, b"anew")) for number in range(1, CONTRADICTIONS + 1)]
     with capturedLogs():
-        for client, batches in ((whole, [messages[:3], messages[3:] + again]), (cut, [messages, again])):
+        for client, batches in (
+            (received_together, [messages[:3], messages[3:] + again]),
+            (received_separately, [messages, again]),
+        ):
             for batch in batches:
                 client.batch_received(Batch.pack([(datagram, BACKBONE) for datagram in batch]))
             network.advance(0.05)
     assert [type(error) for error in stopped] == [SequenceRegressed] * 2
-    assert [number for number, _ in whole.found] == [number for number, _ in cut.found] == [1, 2, 3, 4, 5, 6]
+    assert (
+        [number for number, _ in received_together.found]
+        == [number for number, _ in received_separately.found]
+        == [1, 2, 3, 4, 5, 6]
+    )
 
 
-def test_who_leaves_when_a_message_comes_says_goodbye_too(network: Network, backbone: Any, make: Make) -> None:
+def test_leaving_from_messages_received_sends_a_goodbye(network: Network, backbone: Any, make: Make) -> None:
     class Leaving(Recording):
         def messages_received(self, messages: Sequence[Message]) -> None:
             self.leave()
@@ -612,11 +621,11 @@ def test_who_leaves_when_a_message_comes_says_goodbye_too(network: Network, back
 
 
 class TestLeavingAfterPublishing:
-    """A publisher stays as long as somebody may still need what it published."""
+    """A leaving publisher lingers while its messages may be requested."""
 
     @staticmethod
     def published(network: Network, make: Make, **options: Any) -> Any:
-        """Return a publisher whose message came back a moment ago."""
+        """Return a publisher whose message was just acknowledged."""
         publisher = make(2, **options)
         done = results(publisher.publish(b"1"))
         network.advance(0.1)
@@ -624,93 +633,95 @@ class TestLeavingAfterPublishing:
         return publisher
 
     def ask(self, network: Network, first: int) -> None:
-        """Have the backbone pass a REQUEST on."""
+        """Forward a REQUEST from the backbone."""
         network.inject(encode(Forward(("192.0.2.9", 9), first, first)), BACKBONE, ("192.0.2.2", 7))
 
     @pytest.mark.usefixtures("backbone")
-    def test_it_stays_for_a_while_after_its_last_message_came_back(self, network: Network, make: Make) -> None:
+    def test_a_leaving_publisher_lingers_after_its_last_ack(self, network: Network, make: Make) -> None:
         publisher = self.published(network, make)
-        left = publisher.leave()
+        leaving = publisher.leave()
         network.advance(QUIET_TIME - 0.15)
-        assert not left.called
+        assert not leaving.called
         network.advance(0.25)
-        assert left.called
+        assert leaving.called
 
     @pytest.mark.usefixtures("backbone")
-    def test_it_stays_as_long_as_it_is_asked_for_what_it_has(self, network: Network, make: Make) -> None:
+    def test_a_leaving_publisher_lingers_while_its_messages_are_requested(self, network: Network, make: Make) -> None:
         publisher = self.published(network, make)
-        left = publisher.leave()
+        leaving = publisher.leave()
         for _ in range(3):
             network.advance(QUIET_TIME - 0.2)
             self.ask(network, 1)
         network.advance(0.2)
-        self.ask(network, 7)  # It has never been given.
+        self.ask(network, 7)  # Not assigned yet.
         network.advance(QUIET_TIME - 0.3)
-        assert not left.called
+        assert not leaving.called
         network.advance(0.2)
-        assert left.called
+        assert leaving.called
         assert [target for datagram, _, target in network.sent if target == ("192.0.2.9", 9)] == [("192.0.2.9", 9)] * 3
 
     @pytest.mark.usefixtures("backbone")
-    def test_it_stays_for_ten_seconds_at_most(self, network: Network, make: Make) -> None:
+    def test_a_leaving_publisher_lingers_for_ten_seconds_at_most(self, network: Network, make: Make) -> None:
         publisher = self.published(network, make)
-        left = publisher.leave()
+        leaving = publisher.leave()
         for _ in range(19):
             network.advance(0.5)
             self.ask(network, 1)
-        assert not left.called
+        assert not leaving.called
         network.advance(0.6)
-        assert left.called
+        assert leaving.called
 
     @pytest.mark.usefixtures("backbone")
-    def test_it_leaves_when_it_is_told_to(self, network: Network, make: Make) -> None:
+    def test_leave_at_once_ends_the_linger(self, network: Network, make: Make) -> None:
         publisher = self.published(network, make)
-        left, told = publisher.leave(), publisher.leave(at_once=True)
+        leaving, told = publisher.leave(), publisher.leave(at_once=True)
         network.advance(0.05)
-        assert left.called
+        assert leaving.called
         assert told.called
         assert results(publisher.leave()) == [None]
 
     @pytest.mark.usefixtures("backbone")
-    def test_it_goes_when_the_protocol_stops(self, network: Network, make: Make) -> None:
+    def test_close_ends_the_linger(self, network: Network, make: Make) -> None:
         publisher = self.published(network, make)
-        left = publisher.leave()
+        leaving = publisher.leave()
         publisher.close()
         network.advance(0.05)
-        assert left.called
+        assert leaving.called
 
     @pytest.mark.usefixtures("backbone")
     @pytest.mark.parametrize("options", [{"journal": False}, {"subscribe": False, "journal": False}])
-    def test_one_that_keeps_nothing_does_not_stay(self, network: Network, make: Make, options: dict[str, Any]) -> None:
-        left = self.published(network, make, **options).leave()
+    def test_a_publisher_with_nojournal_does_not_linger(
+        self, network: Network, make: Make, options: dict[str, Any]
+    ) -> None:
+        leaving = self.published(network, make, **options).leave()
         network.advance(0.05)
-        assert left.called
+        assert leaving.called
 
     @pytest.mark.usefixtures("backbone")
-    def test_one_that_published_a_while_ago_does_not_stay(self, network: Network, make: Make) -> None:
+    def test_a_publisher_does_not_linger_for_an_old_message(self, network: Network, make: Make) -> None:
         publisher = self.published(network, make)
         network.advance(QUIET_TIME)
         self.ask(network, 7)
-        left = publisher.leave()
+        leaving = publisher.leave()
         network.advance(0.05)
-        assert left.called
+        assert leaving.called
 
-    def test_one_whose_backbone_is_gone_does_not_stay(self, network: Network, make: Make, backbone: Any) -> None:
+    def test_a_publisher_without_a_backbone_does_not_linger(self, network: Network, make: Make, backbone: Any) -> None:
         publisher = self.published(network, make)
         backbone.close()
         network.advance(5.2)
         assert publisher.told == ["connected", "disconnected"]
         self.ask(network, 1)
-        left = publisher.leave()
+        leaving = publisher.leave()
         network.advance(0.05)
-        assert left.called
+        assert leaving.called
 
     @pytest.mark.usefixtures("backbone")
-    def test_one_that_published_nothing_does_not_stay(self, network: Network, make: Make) -> None:
+    def test_a_client_that_published_nothing_does_not_linger(self, network: Network, make: Make) -> None:
         publisher, other = make(2), make(3)
         other.publish(b"1")
         network.advance(0.1)
         self.ask(network, 1)
-        left = publisher.leave()
+        leaving = publisher.leave()
         network.advance(0.05)
-        assert left.called
+        assert leaving.called

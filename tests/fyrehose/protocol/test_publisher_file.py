@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-def test_it_goes_on_as_the_same_publisher(path: Path) -> None:
+def test_a_restarted_publisher_keeps_its_id_and_position(path: Path) -> None:
     first = PublisherState(path, STREAM)
     assert (first.position, first.checksum) == (0, 0)
     first.sent(MESSAGES[:5])
@@ -43,7 +43,7 @@ def test_it_goes_on_as_the_same_publisher(path: Path) -> None:
 
 
 @given(st.permutations(range(10)), st.integers(0, 10), st.integers(1, 4))
-def test_the_position_never_passes_what_is_not_published(
+def test_the_position_never_passes_an_unpublished_message(
     tmp_path_factory: pytest.TempPathFactory, order: list[int], count: int, group: int
 ) -> None:
     path = tmp_path_factory.mktemp("state") / "state"
@@ -56,7 +56,7 @@ def test_the_position_never_passes_what_is_not_published(
         published.update(some)
         expected = next(number for number in range(11) if number not in published)
         assert state.position == expected
-        # As a process that is killed leaves it: nothing is closed.
+        # The state that a killed process leaves, without a close.
         content = path.read_bytes()
         left = path.with_name("left")
         left.write_bytes(content)
@@ -67,7 +67,7 @@ def test_the_position_never_passes_what_is_not_published(
 
 
 @pytest.mark.parametrize("torn", range(16))
-def test_a_torn_write_leaves_the_position_before_or_the_one_after(path: Path, torn: int) -> None:
+def test_a_torn_write_leaves_the_old_or_the_new_position(path: Path, torn: int) -> None:
     state = PublisherState(path, STREAM)
     state.sent(MESSAGES)
     state.published([0], 0.0)
@@ -83,7 +83,7 @@ def test_a_torn_write_leaves_the_position_before_or_the_one_after(path: Path, to
     found.close()
 
 
-def test_two_cannot_share_it(path: Path) -> None:
+def test_a_publisher_file_in_use_is_refused(path: Path) -> None:
     state = PublisherState(path, STREAM)
     with pytest.raises(StateFileError, match="in use by another publisher, and two with one id would lose messages"):
         PublisherState(path, STREAM)
@@ -92,7 +92,7 @@ def test_two_cannot_share_it(path: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 9, 16, 56, 60, PAGE - 1])
-def test_a_damaged_one_is_refused(path: Path, offset: int) -> None:
+def test_a_damaged_publisher_file_is_refused(path: Path, offset: int) -> None:
     PublisherState(path, STREAM).close()
     content = bytearray(path.read_bytes())
     content[offset] ^= 1
@@ -102,14 +102,14 @@ def test_a_damaged_one_is_refused(path: Path, offset: int) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"text", bytes(PAGE), bytes(PAGE + 1)])
-def test_another_file_is_refused_and_left_alone(path: Path, content: bytes) -> None:
+def test_a_file_of_another_kind_is_refused_and_not_changed(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(StateFileError, match="not written by a publisher"):
         PublisherState(path, STREAM)
     assert path.read_bytes() == content
 
 
-def test_another_stream_is_refused(path: Path) -> None:
+def test_a_publisher_file_of_another_stream_is_refused(path: Path) -> None:
     PublisherState(path, STREAM).close()
     with pytest.raises(StateFileError, match=r"belongs to 127.0.0.1:2323, not to 127.0.0.1:9"):
         PublisherState(path, "127.0.0.1:9")
@@ -117,7 +117,7 @@ def test_another_stream_is_refused(path: Path) -> None:
         PublisherState(path.with_name("long"), "x" * 1_025)
 
 
-def test_none_may_follow_a_message_that_failed(path: Path) -> None:
+def test_no_message_may_follow_an_unpublished_one_in_a_publisher_file(path: Path) -> None:
     state = PublisherState(path, STREAM)
     state.sent(MESSAGES[:4])
     state.check()
@@ -129,7 +129,7 @@ def test_none_may_follow_a_message_that_failed(path: Path) -> None:
     state.close()
 
 
-def test_without_envelopes_there_is_no_state(path: Path) -> None:
+def test_a_publisher_file_requires_envelopes(path: Path) -> None:
     state = PublisherState(path, STREAM)
     with pytest.raises(ConfigurationError, match="needs envelopes"):
         PublisherProtocol(ClientConfig(outbox=OutboxConfig(raw=True)), state=state)

@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Iterator[int]:
 
 
 def content(file: int, *, complete: bool = True) -> dict[int, KnownClient]:
-    """What is in the file, by port."""
+    """Return the clients in the file by port."""
     table = ClientTableFile(file, 0)
     try:
         assert table.complete == complete
@@ -41,7 +41,7 @@ def content(file: int, *, complete: bool = True) -> dict[int, KnownClient]:
         table.close()
 
 
-def test_a_file_without_a_table_is_not_complete(file: int) -> None:
+def test_a_file_without_a_client_table_is_incomplete(file: int) -> None:
     assert content(file, complete=False) == {}
     assert content(file) == {}
 
@@ -60,7 +60,9 @@ changes = st.lists(st.tuples(st.integers(0, 5), clients | st.none()), max_size=3
 
 
 @given(changes=changes)
-def test_it_holds_what_was_put_and_not_removed(changes: list[tuple[int, KnownClient | None]]) -> None:
+def test_a_client_table_file_holds_the_clients_put_and_not_removed(
+    changes: list[tuple[int, KnownClient | None]],
+) -> None:
     file = os.memfd_create("table")
     table = ClientTableFile(file, 0)
     known: dict[int, KnownClient] = {}
@@ -78,7 +80,7 @@ def test_it_holds_what_was_put_and_not_removed(changes: list[tuple[int, KnownCli
     os.close(file)
 
 
-def test_it_grows_and_uses_slots_again(file: int) -> None:
+def test_a_client_table_file_grows_and_reuses_slots(file: int) -> None:
     table = ClientTableFile(file, 0)
     for port in range(1_000):
         table.put(client(port))
@@ -91,9 +93,9 @@ def test_it_grows_and_uses_slots_again(file: int) -> None:
     assert sorted(content(file)) == list(range(1_000, 2_000))
 
 
-def test_what_a_kill_at_any_line_leaves_is_the_old_or_the_new(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_at_any_line_leaves_the_old_or_the_new_client_entry(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
     table = ClientTableFile(file, 0)
-    for port in range(63):  # As many as a page holds, so that the next one makes it grow.
+    for port in range(63):  # A full page, so that the next client makes the file grow.
         table.put(client(port))
     old = {port: client(port) for port in range(63)}
     new = old | {5: client(5, flags=3), 99: client(99), 7: client(7, heard_at=2e9)}
@@ -127,7 +129,7 @@ def test_what_a_kill_at_any_line_leaves_is_the_old_or_the_new(file: int, monkeyp
 
 
 @pytest.mark.parametrize("offset", [SLOT + 9, SLOT + 14, SLOT + 30, SLOT + 49])
-def test_a_damaged_client_is_left_out_and_others_may_be_missing(file: int, offset: int) -> None:
+def test_a_damaged_client_entry_is_skipped_and_the_table_incomplete(file: int, offset: int) -> None:
     table = ClientTableFile(file, 0)
     for port in range(63):
         table.put(client(port))

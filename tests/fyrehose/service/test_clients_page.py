@@ -1,4 +1,4 @@
-"""The clients of a backbone, as its page beside the metrics tells them."""
+"""Clients page beside the metrics of a backbone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUIET = Flags.NOSUBSCRIBE | Flags.NOJOURNAL
 
 
 class Bench:
-    """A backbone at a time that the test sets."""
+    """A backbone with a controlled clock."""
 
     def __init__(self, config: BackboneConfig | None = None) -> None:
         self.now = START
@@ -72,9 +72,7 @@ def test_the_kind_of_a_client_follows_from_its_flags(flags: Flags, kind: str) ->
 
 @pytest.mark.parametrize("dialect", Dialect)
 @pytest.mark.parametrize("count", [1, VECTOR_MINIMUM + 8])
-def test_a_client_has_the_messages_that_it_published_and_those_sent_while_it_subscribed(
-    count: int, dialect: Dialect
-) -> None:
+def test_client_rows_count_messages_published_and_delivered_while_subscribed(count: int, dialect: Dialect) -> None:
     bench = Bench()
     pushes = [Push(b"four", dialect)] * count
     bench.join(ALICE, QUIET)
@@ -92,7 +90,7 @@ def test_a_client_has_the_messages_that_it_published_and_those_sent_while_it_sub
     assert bench.of(BOB)["delivered"] == 3 * count
 
 
-def test_a_client_that_joins_again_begins_at_zero() -> None:
+def test_the_counters_of_a_rejoining_client_begin_at_zero() -> None:
     bench = Bench()
     bench.join(BOB)
     bench.hear(BOB, Push(b"four"))
@@ -102,7 +100,7 @@ def test_a_client_that_joins_again_begins_at_zero() -> None:
     assert (row["published"], row["delivered"], row["connected_seconds"]) == (0, 0, 0)
 
 
-def test_messages_of_addresses_that_are_no_clients_are_told_together() -> None:
+def test_messages_of_unlisted_addresses_are_summed() -> None:
     bench = Bench()
     for peer in (ALICE, BOB):
         bench.hear(peer, Push(b"four"))
@@ -111,7 +109,7 @@ def test_messages_of_addresses_that_are_no_clients_are_told_together() -> None:
     assert told["unlisted"] == {"published": 2, "published_bytes": 8}
 
 
-def test_lag_is_known_of_durable_journals_that_said_what_they_hold() -> None:
+def test_lag_is_reported_for_durable_journals_that_sent_holds() -> None:
     bench = Bench()
     bench.join(ALICE, Flags.DURABLE | Flags.EXTENSIONS)
     bench.join(BOB)
@@ -123,7 +121,7 @@ def test_lag_is_known_of_durable_journals_that_said_what_they_hold() -> None:
     assert bench.of(BOB)["lag"] is None
 
 
-def test_repairs_that_were_sent_and_that_wait_are_told() -> None:
+def test_sent_and_pending_retransmissions_are_reported() -> None:
     bench = Bench()
     bench.join(ALICE)
     bench.join(BOB)
@@ -138,13 +136,13 @@ def test_repairs_that_were_sent_and_that_wait_are_told() -> None:
     assert 0 < row["retransmitted"] == bench.node.repair_dispatcher.retransmitted
     assert row["retransmitting"] > 0
     assert (bench.of(ALICE)["retransmitted"], bench.of(ALICE)["requests"]) == (0, 0)
-    # Nothing of it is left once the client is gone.
+    # No state remains once the client is gone.
     bench.now += CLIENT_LIFETIME
     bench.join(BOB)
     assert bench.of(BOB)["retransmitted"] == bench.of(BOB)["retransmitting"] == 0
 
 
-def test_the_time_since_a_client_was_heard_of_is_told() -> None:
+def test_the_time_since_the_last_keepalive_is_reported() -> None:
     bench = Bench()
     bench.join(ALICE)
     bench.now += 1.5
@@ -154,7 +152,7 @@ def test_the_time_since_a_client_was_heard_of_is_told() -> None:
     assert (row["connected_seconds"], row["silent_seconds"]) == (1.75, 0.25)
 
 
-def test_a_list_is_limited_and_begins_with_journals() -> None:
+def test_the_client_list_is_limited_and_begins_with_journals() -> None:
     bench = Bench()
     for port in range(5_000, 5_020):
         bench.join(("192.0.2.99", port))
@@ -166,7 +164,7 @@ def test_a_list_is_limited_and_begins_with_journals() -> None:
     assert [row["address"] for row in told["list"][2:]] == ["192.0.2.99:5000", "192.0.2.99:5001"]
 
 
-def test_neither_tokens_nor_the_secret_are_told() -> None:
+def test_the_clients_page_hides_tokens_and_the_secret() -> None:
     secret = b"sixteen bytes and a few"
     bench = Bench(BackboneConfig(secret=secret))
     token = make_token(secret, ALICE, Flags.NONE, START)

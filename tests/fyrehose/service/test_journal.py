@@ -1,4 +1,4 @@
-"""The service around a journal, on a reactor whose clock, names, sockets and threads the test moves."""
+"""Journal service on a fake reactor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STREAM = "fyrehose://test"
 
 
 class Reactor(Clock):
-    """It runs, looks names up when the test says so, and notes whether it was stopped."""
+    """A running reactor with controlled name lookups that counts its stops."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class ListeningPort:
 
 
 class Running:
-    """A service that was started, and what it said."""
+    """A started service and its log."""
 
     def __init__(self, path: Path, **options: Any) -> None:
         self.path = path
@@ -124,7 +124,7 @@ def is_free(path: Path) -> bool:
     return True
 
 
-def test_it_says_what_there_is_and_lets_go_of_it(run: Run, tmp_path: Path) -> None:
+def test_a_journal_service_logs_its_contents_and_releases_the_lock_on_stop(run: Run, tmp_path: Path) -> None:
     first = run()
     assert first.said(LogLevel.info) == [f"journal of {STREAM} in {tmp_path}/fyrehose-test is empty"]
     assert not is_free(tmp_path)
@@ -139,7 +139,7 @@ def test_it_says_what_there_is_and_lets_go_of_it(run: Run, tmp_path: Path) -> No
     assert first.reactor.stops == second.reactor.stops == 0
 
 
-def test_it_says_what_was_found_when_the_journal_was_opened(run: Run, tmp_path: Path) -> None:
+def test_repairs_at_the_opening_of_a_journal_are_logged(run: Run, tmp_path: Path) -> None:
     first = run()
     first.journal.append([Record(STREAM, 0, 1, 1, b"")])
     first.stop()
@@ -153,7 +153,7 @@ def test_it_says_what_was_found_when_the_journal_was_opened(run: Run, tmp_path: 
 
 
 @pytest.mark.parametrize("interval", [None, 0.5])
-def test_an_interval_makes_durable_when_the_clock_says_so(interval: float | None, run: Run) -> None:
+def test_a_sync_interval_commits_on_the_timer(interval: float | None, run: Run) -> None:
     running = run(sync_interval=interval)
     protocol: Any = running.service.protocol
     assert protocol.sync is (interval is None)
@@ -167,7 +167,7 @@ def test_an_interval_makes_durable_when_the_clock_says_so(interval: float | None
     running.stop()
 
 
-def test_a_journal_that_cannot_be_opened_is_said_in_one_line_and_ends_the_process(run: Run) -> None:
+def test_a_journal_that_cannot_be_opened_is_logged_in_one_line_and_ends_the_process(run: Run) -> None:
     def opening() -> Journal:
         raise JournalError("it is another stream's")
 
@@ -178,17 +178,17 @@ def test_a_journal_that_cannot_be_opened_is_said_in_one_line_and_ends_the_proces
     assert running.stop() == [None]
 
 
-def test_a_service_that_stops_while_the_name_is_looked_up_opens_no_port_afterwards(run: Run, tmp_path: Path) -> None:
+def test_a_journal_service_stopped_during_name_lookup_opens_no_port(run: Run, tmp_path: Path) -> None:
     running = run()
     assert running.stop() == [None]
-    assert running.reactor.answer.called, "nobody waits for it any more"
+    assert running.reactor.answer.called, "the lookup is cancelled"
     protocol: Any = running.service.protocol
     assert protocol.transport is None
     assert is_free(tmp_path)
     assert running.said(LogLevel.critical) == []
 
 
-def test_a_name_that_nobody_knows_ends_the_process(run: Run) -> None:
+def test_an_unknown_backbone_name_ends_the_process(run: Run) -> None:
     running = run()
     with capturedLogs() as logged:
         running.reactor.answer.errback(OSError("no such name"))
@@ -215,11 +215,11 @@ def test_a_journal_that_fails_before_the_port_is_bound_ends_the_process(
     assert running.stop() == [None]
 
 
-def test_what_cannot_be_made_durable_at_the_end_is_said_and_makes_the_status_1(
+def test_a_failed_commit_on_stop_is_logged_and_exits_with_status_1(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = run()
-    running.reactor.stops = 1  # That is why it is being stopped.
+    running.reactor.stops = 1  # The service is stopping.
     journal = running.journal
 
     def full(*arguments: object) -> None:
@@ -232,7 +232,7 @@ def test_what_cannot_be_made_durable_at_the_end_is_said_and_makes_the_status_1(
     assert is_free(tmp_path)
 
 
-def test_readers_elsewhere_are_cut_off_first(run: Run, tmp_path: Path) -> None:
+def test_remote_readers_are_disconnected_before_the_journal_is_closed(run: Run, tmp_path: Path) -> None:
     port: Any = ListeningPort()
     endpoint = Endpoint(succeed(port))
     running = run(serve=lambda journal: ListeningEndpoint("serve", "tcp:1", endpoint, journal))
@@ -241,13 +241,13 @@ def test_readers_elsewhere_are_cut_off_first(run: Run, tmp_path: Path) -> None:
     ended = running.stop()
     assert port.stopping
     assert ended == []
-    assert not is_free(tmp_path), "who reads needs the files"
+    assert not is_free(tmp_path), "readers still use the files"
     port.stopped.callback(None)
     assert ended == [None]
     assert is_free(tmp_path)
 
 
-def test_it_serves_again_when_it_is_started_again(run: Run) -> None:
+def test_a_restarted_journal_service_serves_readers_again(run: Run) -> None:
     ports: list[Any] = []
 
     class Endpoints:
@@ -267,9 +267,7 @@ def test_it_serves_again_when_it_is_started_again(run: Run) -> None:
     running.stop()
 
 
-def test_a_segment_that_is_just_written_anew_is_waited_for(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopping_waits_for_a_running_compaction(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     running = run()
     at_work: Deferred[None] = Deferred()
     upkeep: Any = running.service._maintenance
@@ -291,7 +289,7 @@ def test_a_segment_that_is_just_written_anew_is_waited_for(
         (OperationalError("another reason"), "another reason"),
     ],
 )
-def test_a_port_that_cannot_be_served_on_ends_the_process(error: Exception, reason: str, run: Run) -> None:
+def test_a_serve_endpoint_that_cannot_listen_ends_the_process(error: Exception, reason: str, run: Run) -> None:
     running = run(serve=lambda journal: ListeningEndpoint("serve", "tcp:1", Endpoint(fail(error)), journal))
     assert running.said(LogLevel.critical) == [f"stopping: --serve: cannot listen on tcp:1: {reason}"]
     assert running.reactor.stops == 1

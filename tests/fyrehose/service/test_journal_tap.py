@@ -1,4 +1,4 @@
-"""What an operator can say to ``twistd fyrehose-journal``, and what is said back: one line."""
+"""Options of ``twistd fyrehose-journal`` and their one-line errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STREAM = "fyrehose://default"
 
 
 class OfOurs(JournalProtocol):
-    """What an application might run."""
+    """A protocol of an application."""
 
 
 @pytest.fixture(autouse=True)
@@ -84,13 +84,13 @@ def refusal_of(text: str) -> str:
         ),
     ],
 )
-def test_what_makes_no_sense_is_said_in_one_line(arguments: str, complaint: str) -> None:
+def test_invalid_journal_options_are_reported_in_one_line(arguments: str, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint) as refused:
         options_of(arguments)
     assert "\n" not in str(refused.value)
 
 
-def test_what_nobody_said() -> None:
+def test_defaults_of_journal_options() -> None:
     options = options_of("-d journals")
     assert options["directory"] == Path.cwd() / "journals"
     assert options["config"].start is Start.OLDEST
@@ -100,7 +100,7 @@ def test_what_nobody_said() -> None:
     assert options["class"] is JournalProtocol
     service = service_of("-d journals")
     assert service.backbone == "127.0.0.1:2323"
-    assert not Path("journals").exists(), "nothing is made before privileges were dropped"
+    assert not Path("journals").exists(), "no directory is created before privileges are dropped"
 
 
 @pytest.mark.parametrize(
@@ -118,35 +118,35 @@ def test_what_nobody_said() -> None:
         ("--interface 127.0.0.2", "interface", "127.0.0.2"),
     ],
 )
-def test_what_is_said_is_understood(arguments: str, name: str, value: object) -> None:
+def test_journal_options_are_parsed(arguments: str, name: str, value: object) -> None:
     assert options_of(f"-d d {arguments}")[name] == value
 
 
 @pytest.mark.parametrize(("text", "start"), [("live", Start.LIVE), ("oldest", Start.OLDEST), ("7", 7)])
-def test_a_new_journal_starts_where_the_operator_says(text: str, start: Start | int) -> None:
+def test_the_start_option_of_a_new_journal_is_parsed(text: str, start: Start | int) -> None:
     config = options_of(f"-d d --from {text} --secret-file secret")["config"]
     assert config.start == start
     assert config.secret == SECRET
 
 
-def test_the_class_of_an_application() -> None:
+def test_the_protocol_option_names_an_application_class() -> None:
     name = "fyrehose_twisted.fyrehose.protocol.journal.JournalProtocol"
     assert options_of(f"-d d --protocol {name}")["class"] is JournalProtocol
 
 
-def test_a_directory_that_cannot_be_written_is_refused(in_tmp_path: Path) -> None:
+def test_an_unwritable_journal_directory_is_refused(in_tmp_path: Path) -> None:
     (in_tmp_path / "file").write_bytes(b"")
     because = f"cannot be written: {in_tmp_path}/file is not a writable directory"
     assert refusal_of("-d file") == f"fyrehose-journal: --directory {in_tmp_path}/file {because}"
     assert refusal_of("-d file/sub/sub") == f"fyrehose-journal: --directory {in_tmp_path}/file/sub/sub {because}"
 
 
-def test_a_directory_into_which_nobody_may_look_is_refused(in_tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unsearchable_journal_directory_is_refused(in_tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     locked = in_tmp_path / "locked"
     locked.mkdir()
     looking = os.stat
 
-    # Root may look everywhere, so nobody is root here.
+    # Simulated, since root may search every directory.
     def stat(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
         if str(path).startswith(f"{locked}/"):
             raise PermissionError(13, "Permission denied")
@@ -158,7 +158,7 @@ def test_a_directory_into_which_nobody_may_look_is_refused(in_tmp_path: Path, mo
     assert refusal_of("-d locked/sub") == f"fyrehose-journal: --directory {locked}/sub {because}"
 
 
-def test_a_journal_that_is_written_is_refused(in_tmp_path: Path) -> None:
+def test_a_journal_in_use_by_another_writer_is_refused(in_tmp_path: Path) -> None:
     journal = open_journal(in_tmp_path / "d", STREAM)
     assert refusal_of("-d d") == (
         f"fyrehose-journal: {in_tmp_path}/d/fyrehose-default is in use by another process that writes to it"
@@ -168,20 +168,20 @@ def test_a_journal_that_is_written_is_refused(in_tmp_path: Path) -> None:
     assert service_of("-d d")
 
 
-def test_a_lock_that_cannot_be_had_is_refused(in_tmp_path: Path) -> None:
+def test_a_journal_that_cannot_be_locked_is_refused(in_tmp_path: Path) -> None:
     (in_tmp_path / "d" / "fyrehose-default" / "lock").mkdir(parents=True)
     assert refusal_of("-d d") == f"fyrehose-journal: {in_tmp_path}/d/fyrehose-default cannot be locked: Is a directory"
 
 
 @pytest.mark.parametrize("serve", ["tcp:0:interface=0.0.0.0", "tcp:2324:interface=192.0.2.1"])
-def test_everybody_may_read_only_with_a_secret(serve: str) -> None:
+def test_serving_readers_on_other_interfaces_requires_a_secret(serve: str) -> None:
     assert refusal_of(f"-d d --serve {serve}") == (
         f"fyrehose-journal: {serve!r} is not on loopback, so any host could read the journals; give a secret"
     )
     assert service_of(f"-d d --serve {serve} --serve-secret-file secret")
 
 
-def test_on_loopback_everybody_may_read() -> None:
+def test_serving_readers_on_loopback_requires_no_secret() -> None:
     assert service_of("-d d --serve tcp:0")
     assert service_of("-d d --serve unix:its.socket")
     assert refusal_of("-d d --serve nonsense:1").startswith("fyrehose-journal: 'nonsense:1' is not an endpoint")

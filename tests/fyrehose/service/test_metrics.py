@@ -1,4 +1,4 @@
-"""What Prometheus is told of a backbone and of a client."""
+"""Prometheus metrics of a backbone and of a client."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Port(DatagramPort):
 
 
 class Running:
-    """A protocol that was started on a port without a socket, at a clock that the test moves."""
+    """A protocol started on a port without a socket, with a fake clock."""
 
     def __init__(self, protocol: Any) -> None:
         self.clock = protocol.reactor = Clock()
@@ -58,7 +58,7 @@ class Running:
         self.protocol.batch_received(Batch.pack([(encode(packet), peer)]))
 
     def answer(self) -> None:
-        """Be the backbone, and answer the latest KEEPALIVE."""
+        """Acknowledge the latest KEEPALIVE as the backbone."""
         self.clock.advance(0)
         sent = [packet for packet in self.port.sent if isinstance(packet, Keepalive)]
         self.receive(KeepaliveAck(sent[-1].token))
@@ -72,7 +72,7 @@ def client() -> Running:
 
 
 def values(collector: Collector) -> dict[str, float]:
-    """Return what is told, by name and labels."""
+    """Return samples by name and labels."""
     registry = CollectorRegistry()
     registry.register(collector)
     return {
@@ -82,62 +82,62 @@ def values(collector: Collector) -> dict[str, float]:
     }
 
 
-def test_a_client_that_was_not_started_tells_nothing() -> None:
+def test_a_client_that_was_not_started_has_no_metrics() -> None:
     assert values(ClientCollector(PublisherProtocol(reactor=Clock()))) == {}
 
 
-def test_a_client_before_the_backbone_answers(client: Running) -> None:
-    told = values(ClientCollector(client.protocol))
-    assert told["fyrehose_client_connected"] == 0
-    assert told["fyrehose_client_sequence"] == 0
-    assert "fyrehose_client_round_trip_seconds" not in told
-    assert told["fyrehose_client_receive_buffer_bytes"] == 212_992
-    assert told["fyrehose_client_send_errors_total{errno=ENETUNREACH}"] == 3
+def test_metrics_of_a_client_before_the_backbone_answers(client: Running) -> None:
+    samples = values(ClientCollector(client.protocol))
+    assert samples["fyrehose_client_connected"] == 0
+    assert samples["fyrehose_client_sequence"] == 0
+    assert "fyrehose_client_round_trip_seconds" not in samples
+    assert samples["fyrehose_client_receive_buffer_bytes"] == 212_992
+    assert samples["fyrehose_client_send_errors_total{errno=ENETUNREACH}"] == 3
 
 
-def test_where_the_stream_begins_is_not_known_while_a_client_looks_for_it() -> None:
+def test_a_client_searching_its_start_position_has_no_sequence_metric() -> None:
     protocol = PublisherProtocol(ClientConfig())
     protocol.backbone = BACKBONE
     assert "fyrehose_client_sequence" not in values(ClientCollector(Running(protocol).protocol))
 
 
-def test_what_a_client_counts(client: Running) -> None:
+def test_metrics_of_received_repaired_and_delivered_messages(client: Running) -> None:
     client.clock.advance(0.25)
     client.answer()
     for sequence in (1, 2, 5, 2):
         client.receive(Deliver(sequence, b"four"))
     client.clock.advance(0.05)
     assert [packet for packet in client.port.sent if isinstance(packet, Request)][-1].last == 4
-    told = values(ClientCollector(client.protocol))
-    assert told["fyrehose_client_connected"] == 1
-    assert 0 <= told["fyrehose_client_round_trip_seconds"] <= 0.25
-    assert told["fyrehose_client_received_total"] == 4
-    assert told["fyrehose_client_duplicates_total"] == 1
-    assert told["fyrehose_client_delivered_total"] == told["fyrehose_client_sequence"] == 2
-    assert told["fyrehose_client_missing"] == 2
-    assert told["fyrehose_client_waiting_bytes"] > 4
-    requests = told["fyrehose_client_requests_total"]
+    samples = values(ClientCollector(client.protocol))
+    assert samples["fyrehose_client_connected"] == 1
+    assert 0 <= samples["fyrehose_client_round_trip_seconds"] <= 0.25
+    assert samples["fyrehose_client_received_total"] == 4
+    assert samples["fyrehose_client_duplicates_total"] == 1
+    assert samples["fyrehose_client_delivered_total"] == samples["fyrehose_client_sequence"] == 2
+    assert samples["fyrehose_client_missing"] == 2
+    assert samples["fyrehose_client_waiting_bytes"] > 4
+    requests = samples["fyrehose_client_requests_total"]
     assert requests > 0
 
     client.receive(Deliver(3, b"four"), OTHER)
     client.receive(Deliver(4, b"four"), OTHER)
-    told = values(ClientCollector(client.protocol))
-    assert told["fyrehose_client_repaired_total"] == 2
-    assert told["fyrehose_client_missing"] == told["fyrehose_client_waiting_bytes"] == 0
-    assert told["fyrehose_client_delivered_total"] == told["fyrehose_client_sequence"] == 5
+    samples = values(ClientCollector(client.protocol))
+    assert samples["fyrehose_client_repaired_total"] == 2
+    assert samples["fyrehose_client_missing"] == samples["fyrehose_client_waiting_bytes"] == 0
+    assert samples["fyrehose_client_delivered_total"] == samples["fyrehose_client_sequence"] == 5
 
 
-def test_what_a_client_answers_and_refuses(client: Running) -> None:
+def test_metrics_of_answered_forwards_and_drops(client: Running) -> None:
     client.answer()
     client.receive(Deliver(1, b"one"))
     client.receive(Forward(OTHER, 1, 1))
     client.receive(Forward(OTHER, 1, 1), OTHER)
-    told = values(ClientCollector(client.protocol))
-    assert told["fyrehose_client_answered_total"] == 1
-    assert told["fyrehose_client_dropped_total{reason=foreign_forward}"] == 1
+    samples = values(ClientCollector(client.protocol))
+    assert samples["fyrehose_client_answered_total"] == 1
+    assert samples["fyrehose_client_dropped_total{reason=foreign_forward}"] == 1
 
 
-def test_what_a_client_publishes(client: Running) -> None:
+def test_metrics_of_published_messages(client: Running) -> None:
     client.answer()
     failed: list[Any] = []
     client.protocol.publish(b"one")
@@ -146,40 +146,40 @@ def test_what_a_client_publishes(client: Running) -> None:
     client.receive(Deliver(1, b"one"))
     for _ in range(30):
         client.clock.advance(0.1)
-    told = values(ClientCollector(client.protocol))
-    assert told["fyrehose_client_published_total"] == 1
-    assert told["fyrehose_client_publish_failed_total"] == len(failed) == 1
-    assert told["fyrehose_client_pending"] == 0
-    assert told["fyrehose_client_pushes_total"] == 2 + told["fyrehose_client_resent_total"] > 2
+    samples = values(ClientCollector(client.protocol))
+    assert samples["fyrehose_client_published_total"] == 1
+    assert samples["fyrehose_client_publish_failed_total"] == len(failed) == 1
+    assert samples["fyrehose_client_pending"] == 0
+    assert samples["fyrehose_client_pushes_total"] == 2 + samples["fyrehose_client_resent_total"] > 2
 
 
-def test_what_a_client_has_lost(client: Running) -> None:
+def test_metrics_of_lost_messages(client: Running) -> None:
     client.answer()
     client.receive(Deliver(3, b"three"))
     for _ in range(200):
         client.clock.advance(0.1)
         client.answer()
-    told = values(ClientCollector(client.protocol))
-    assert told["fyrehose_client_lost_total"] == 2
-    assert told["fyrehose_client_sequence"] == 3
-    assert told["fyrehose_client_missing"] == 0
+    samples = values(ClientCollector(client.protocol))
+    assert samples["fyrehose_client_lost_total"] == 2
+    assert samples["fyrehose_client_sequence"] == 3
+    assert samples["fyrehose_client_missing"] == 0
 
 
-def test_what_a_backbone_is(tmp_path: Path) -> None:
+def test_metrics_of_a_backbone_with_its_state_file(tmp_path: Path) -> None:
     state = SequenceFile(tmp_path / "state", "fyrehose://orders")
     protocol = BackboneProtocol(state=state, settle_time=0)
     what = f"fyrehose_info{{service=backbone}}{{version={version('fyrehose_twisted')}}}"
     assert values(BackboneCollector(protocol)) == {what + "{stream=fyrehose://orders}": 1}
     Running(protocol)
-    told = values(BackboneCollector(protocol))
-    assert told["fyrehose_backbone_receive_buffer_bytes"] == 212_992
-    assert told["fyrehose_backbone_send_errors_total{errno=ENETUNREACH}"] == 3
+    samples = values(BackboneCollector(protocol))
+    assert samples["fyrehose_backbone_receive_buffer_bytes"] == 212_992
+    assert samples["fyrehose_backbone_send_errors_total{errno=ENETUNREACH}"] == 3
     state.close()
     forgetful = values(BackboneCollector(Running(BackboneProtocol(settle_time=0)).protocol))
     assert forgetful[what] == 1
 
 
-def test_an_endpoint_that_is_none_is_one_line_before_anything_starts() -> None:
+def test_an_invalid_metrics_endpoint_is_reported_before_the_service_starts() -> None:
     options = client_tap.Options()
     options.parseOptions(["--protocol", "fyrehose_twisted.fyrehose.SubscriberProtocol", "--metrics", "x"])
     with pytest.raises(SystemExit, match=r"^fyrehose-client: 'x' is not an endpoint such as tcp:9100"):

@@ -28,7 +28,7 @@ PATH = Path("state")
 
 
 @given(places)
-def test_round_trip_and_every_cut_is_an_error(place: SubscriberPosition) -> None:
+def test_a_position_file_round_trips_and_any_truncation_is_an_error(place: SubscriberPosition) -> None:
     content = _encode(place)
     assert _decode(PATH, content) == place
     for size in range(1, len(content)):
@@ -37,14 +37,14 @@ def test_round_trip_and_every_cut_is_an_error(place: SubscriberPosition) -> None
 
 
 @given(places, st.data())
-def test_every_damaged_byte_is_an_error(place: SubscriberPosition, data: st.DataObject) -> None:
+def test_any_damaged_byte_of_a_position_file_is_an_error(place: SubscriberPosition, data: st.DataObject) -> None:
     content = bytearray(_encode(place))
     content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(StateFileError, match="not usable"):
         _decode(PATH, bytes(content))
 
 
-def test_one_that_is_written_anew_while_it_is_opened_is_opened_again(
+def test_a_position_file_replaced_while_it_is_opened_is_reopened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "state"
@@ -63,7 +63,9 @@ def test_one_that_is_written_anew_while_it_is_opened_is_opened_again(
         assert file.position == SubscriberPosition(2)
 
 
-def test_of_two_that_begin_at_once_one_makes_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_subscribers_starting_at_once_create_one_position_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, opened = tmp_path / "state", os.open
 
     def late_open(name: Path, flags: int, mode: int = 0o777) -> int:
@@ -77,13 +79,13 @@ def test_of_two_that_begin_at_once_one_makes_the_file(tmp_path: Path, monkeypatc
 
 
 @given(st.binary(max_size=200))
-def test_other_bytes_are_refused(content: bytes) -> None:
+def test_a_position_file_of_another_kind_is_refused(content: bytes) -> None:
     if content:
         with pytest.raises(StateFileError):
             _decode(PATH, content)
 
 
-def test_it_is_written_and_read_again(tmp_path: Path) -> None:
+def test_a_position_is_written_read_back_and_locked(tmp_path: Path) -> None:
     path = tmp_path / "state"
     file = PositionFile(path)
     assert file.position is None
@@ -98,7 +100,7 @@ def test_it_is_written_and_read_again(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["state"]
 
 
-def test_a_write_that_fails_leaves_it_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_position_file_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "state"
     file = PositionFile(path)
     file.write(SubscriberPosition(7))
@@ -117,14 +119,14 @@ def test_a_write_that_fails_leaves_it_as_it_was(tmp_path: Path, monkeypatch: pyt
     assert [one.name for one in tmp_path.iterdir()] == ["state"]
 
 
-def test_where_it_cannot_be(tmp_path: Path) -> None:
+def test_a_position_file_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StateFileError, match="cannot be opened: No such file"):
         PositionFile(tmp_path / "nowhere" / "state")
     with pytest.raises(StateFileError, match="cannot be opened: Is a directory"):
         PositionFile(tmp_path)
 
 
-def test_runs_end_before_a_number() -> None:
+def test_envelope_runs_are_cut_before_the_position() -> None:
     assert runs_before([EnvelopeRun(1, 9, 0, 3), EnvelopeRun(4, 9, 7, 5), EnvelopeRun(9, 9, 20, 1)], 6) == (
         EnvelopeRun(1, 9, 0, 3),
         EnvelopeRun(4, 9, 7, 2),

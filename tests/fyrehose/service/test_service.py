@@ -10,7 +10,7 @@ from fyrehose_twisted.fyrehose.service.client import ClientService
 
 
 class Resolving(Clock):
-    """A reactor whose name server takes its time."""
+    """A reactor with a pending name lookup."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Resolving(Clock):
         self.cancelled = True
 
 
-def test_a_client_that_stops_while_its_name_is_looked_up_opens_no_port_afterwards() -> None:
+def test_a_client_stopped_during_name_lookup_opens_no_port() -> None:
     reactor = Resolving()
     subscriber = SubscriberProtocol(reactor=reactor)
     service: Any = ClientService(subscriber, "backbone.example:2323", reactor=reactor)

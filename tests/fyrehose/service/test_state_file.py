@@ -36,14 +36,14 @@ def start(path: Path, *, boot_id: bytes = BOOT, **options: Any) -> SequenceFile:
 
 
 def left_by(path: Path, mark: SequenceCheckpoint | None, *, clean: bool = False) -> Path:
-    """A file as a backbone leaves it that was killed after ``mark``, or closed it."""
+    """Write the file of a backbone that was killed after ``mark``, or closed cleanly."""
     original = path.with_name("original")
     file = start(original)
     if mark is not None:
         file.persist(mark)
     if clean:
         file.close()
-    # What a process has stored in a mapped file is there for whoever reads the file, also when the process is killed.
+    # Stores to a mapped file survive a kill of the process.
     shutil.copy(original, path)
     if not clean:
         file.close()
@@ -51,12 +51,12 @@ def left_by(path: Path, mark: SequenceCheckpoint | None, *, clean: bool = False)
 
 
 def numbers(file: SequenceFile) -> tuple[int, int, tuple[int, int] | None]:
-    """Last number, bound and hole."""
+    """Return last number, bound and gap."""
     return file.last, file.bound, file.hole
 
 
 def refusal(path: Path, **options: Any) -> str:
-    """Why the file cannot be opened; ``check`` must say the same, and neither may change anything or keep the lock."""
+    """Return why a file is refused; ``check`` must agree, and neither may change it or keep the lock."""
     before = path.read_bytes() if path.is_file() else None
     with pytest.raises(StateFileError) as opened:
         start(path, **options)
@@ -74,19 +74,21 @@ def refusal(path: Path, **options: Any) -> str:
 
 
 class TestCreation:
-    def test_a_new_file_knows_nothing(self, path: Path) -> None:
+    def test_a_new_sequence_file_is_fresh(self, path: Path) -> None:
         file = start(path)
         assert numbers(file) == (0, 0, None)
         assert file.fresh
         file.close()
 
-    def test_it_is_two_pages_that_only_its_owner_may_read(self, path: Path) -> None:
+    def test_a_sequence_file_is_two_pages_with_mode_0600(self, path: Path) -> None:
         start(path).close()
         assert path.stat().st_size == 2 * PAGE
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert list(path.parent.iterdir()) == [path]
 
-    def test_it_is_whole_and_on_disk_before_it_has_its_name(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_sequence_file_is_complete_and_synced_before_it_is_linked(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         synced: list[int] = []
         contents: list[bytes] = []
         link, fsync = os.link, os.fsync
@@ -107,9 +109,7 @@ class TestCreation:
         assert synced[1:] == [path.parent.stat().st_ino]
 
     @pytest.mark.parametrize("call", ["fsync", "link"])
-    def test_one_that_cannot_be_made_leaves_nothing(
-        self, path: Path, monkeypatch: pytest.MonkeyPatch, call: str
-    ) -> None:
+    def test_a_failed_creation_leaves_no_file(self, path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
         def full(*_: object) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -118,11 +118,13 @@ class TestCreation:
             start(path)
         assert list(path.parent.iterdir()) == []
 
-    def test_leftovers_of_a_start_that_was_killed_are_in_nobodys_way(self, path: Path) -> None:
+    def test_a_leftover_temporary_file_does_not_prevent_a_start(self, path: Path) -> None:
         path.with_name(f"{path.name}.{os.getpid()}.new").write_bytes(b"half")
         start(path).close()
 
-    def test_who_was_quicker_is_not_overwritten(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_sequence_file_created_concurrently_is_not_overwritten(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         theirs = left_by(path.with_name("theirs"), SequenceCheckpoint(7, 9))
         link = os.link
 
@@ -137,7 +139,7 @@ class TestCreation:
 
 
 class TestRestart:
-    def test_after_kill_9_it_goes_on_with_the_next_number(self, path: Path) -> None:
+    def test_after_sigkill_numbering_continues_with_the_next_number(self, path: Path) -> None:
         program = f"""
 import os, signal
 from pathlib import Path
@@ -155,20 +157,20 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert not file.fresh
         file.close()
 
-    def test_each_number_that_was_persisted_survives(self, path: Path) -> None:
+    def test_each_persisted_number_survives_a_kill(self, path: Path) -> None:
         for last in range(1, 20):
             left_by(path, SequenceCheckpoint(last, 100 + last))
             file = start(path)
             assert numbers(file) == (last, 100 + last, None)
             file.close()
 
-    def test_after_a_power_failure_it_goes_on_at_the_bound_and_names_the_hole(self, path: Path) -> None:
+    def test_after_a_power_failure_numbering_continues_at_the_bound_and_reports_the_gap(self, path: Path) -> None:
         file = start(left_by(path, SequenceCheckpoint(10, 1_034)), boot_id=OTHER_BOOT)
         assert numbers(file) == (1_034, 1_034, (11, 1_034))
         assert not file.fresh
         file.close()
 
-    def test_a_second_power_failure_leaves_no_second_hole(self, path: Path) -> None:
+    def test_a_second_power_failure_without_new_numbers_leaves_no_second_gap(self, path: Path) -> None:
         left_by(path, SequenceCheckpoint(10, 1_034))
         first = start(path, boot_id=OTHER_BOOT)
         again = path.with_name("again")
@@ -178,7 +180,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert numbers(file) == (1_034, 1_034, None)
         file.close()
 
-    def test_after_a_power_failure_the_new_boot_is_remembered(self, path: Path) -> None:
+    def test_after_a_power_failure_the_new_boot_id_is_stored(self, path: Path) -> None:
         file = start(left_by(path, SequenceCheckpoint(10, 1_034)), boot_id=OTHER_BOOT)
         file.persist(SequenceCheckpoint(1_035, 2_000))
         shutil.copy(path, path.with_name("killed"))
@@ -188,7 +190,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         file.close()
 
     @pytest.mark.parametrize("boot_id", [BOOT, OTHER_BOOT])
-    def test_a_clean_close_leaves_no_hole(self, path: Path, boot_id: bytes) -> None:
+    def test_a_clean_close_leaves_no_gap(self, path: Path, boot_id: bytes) -> None:
         file = start(left_by(path, SequenceCheckpoint(10, 1_034), clean=True), boot_id=boot_id)
         assert numbers(file) == (10, 10, None)
         assert not file.fresh
@@ -196,23 +198,25 @@ os.kill(os.getpid(), signal.SIGKILL)
 
     @pytest.mark.parametrize("clean", [True, False])
     @pytest.mark.parametrize("boot_id", [BOOT, OTHER_BOOT])
-    def test_one_that_never_gave_a_number_is_still_fresh(self, path: Path, boot_id: bytes, clean: bool) -> None:
+    def test_a_sequence_file_without_assigned_numbers_is_still_fresh(
+        self, path: Path, boot_id: bytes, clean: bool
+    ) -> None:
         file = start(left_by(path, None, clean=clean), boot_id=boot_id)
         assert numbers(file) == (0, 0, None)
         assert file.fresh
         file.close()
 
-    def test_the_last_number_of_all_survives(self, path: Path) -> None:
+    def test_the_maximum_sequence_number_survives_a_kill(self, path: Path) -> None:
         file = start(left_by(path, SequenceCheckpoint(MAX_SEQUENCE, MAX_SEQUENCE)))
         assert numbers(file) == (MAX_SEQUENCE, MAX_SEQUENCE, None)
         file.close()
 
-    def test_after_a_power_failure_at_the_first_number_nobody_needs_to_be_asked(self, path: Path) -> None:
+    def test_a_sequence_file_with_only_its_bound_on_disk_is_not_fresh(self, path: Path) -> None:
         file = start(path)
         file.persist(SequenceCheckpoint(1, 1_025))
         page = bytearray(path.read_bytes())
         file.close()
-        page[16:24] = bytes(8)  # Of the two numbers only the bound was on disk.
+        page[16:24] = bytes(8)  # Only the bound was on disk, not the last number.
         path.write_bytes(page)
         again = start(path, boot_id=OTHER_BOOT)
         assert (numbers(again), again.fresh) == ((1_025, 1_025, (1, 1_025)), False)
@@ -225,7 +229,7 @@ class TestClients:
     def mark(self, last: int, client: KnownClient | None = ALICE) -> SequenceCheckpoint:
         return SequenceCheckpoint(last, last + 100, ((self.ALICE.address, client),))
 
-    def test_after_kill_9_it_knows_all_of_them(self, path: Path) -> None:
+    def test_after_a_kill_the_client_table_is_complete(self, path: Path) -> None:
         file = start(left_by(path, self.mark(1)))
         assert (file.clients, file.complete) == ((self.ALICE,), True)
         file.persist(self.mark(2, None))
@@ -233,23 +237,23 @@ class TestClients:
         file.close()
 
     @pytest.mark.parametrize("boot_id", [BOOT, OTHER_BOOT])
-    def test_after_a_clean_close_too(self, path: Path, boot_id: bytes) -> None:
+    def test_after_a_clean_close_the_client_table_is_complete(self, path: Path, boot_id: bytes) -> None:
         file = start(left_by(path, self.mark(1), clean=True), boot_id=boot_id)
         assert (file.clients, file.complete) == ((self.ALICE,), True)
         file.close()
 
-    def test_after_a_power_failure_some_may_be_missing(self, path: Path) -> None:
+    def test_after_a_power_failure_the_client_table_is_incomplete(self, path: Path) -> None:
         file = start(left_by(path, self.mark(1)), boot_id=OTHER_BOOT)
         assert (file.clients, file.complete) == ((self.ALICE,), False)
         file.close()
 
     @pytest.mark.parametrize("start_at", [None, 50])
-    def test_a_new_file_knows_none_of_those_that_may_be_there(self, path: Path, start_at: int | None) -> None:
+    def test_a_new_sequence_file_has_an_incomplete_client_table(self, path: Path, start_at: int | None) -> None:
         file = start(path, start_at=start_at)
         assert (file.clients, file.complete) == ((), False)
         file.close()
 
-    def test_a_file_without_a_table_gets_one(self, path: Path) -> None:
+    def test_a_sequence_file_without_a_client_table_gets_one(self, path: Path) -> None:
         left_by(path, SequenceCheckpoint(10, 1_034))
         path.write_bytes(path.read_bytes()[:PAGE])
         file = start(path)
@@ -260,7 +264,7 @@ class TestClients:
         assert (again.clients, again.complete) == ((self.ALICE,), True)
         again.close()
 
-    def test_a_table_that_finds_no_room_on_the_disk_is_an_error(
+    def test_growing_the_client_table_on_a_full_disk_is_an_error(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def full(*_: object) -> None:
@@ -277,7 +281,7 @@ class TestClients:
 
 
 class TestBoot:
-    def test_the_kernel_is_asked(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_boot_id_is_read_from_the_kernel(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         told = path.with_name("boot_id")
         monkeypatch.setattr(boot, "_BOOT_ID_PATH", told)
         told.write_text("11111111-2222-3333-4444-555555555555\n")
@@ -327,25 +331,27 @@ class TestDamage:
             "name",
         ],
     )
-    def test_it_is_refused_with_advice(self, path: Path, damage: Callable[[bytes], bytes], said: str) -> None:
+    def test_a_damaged_sequence_file_is_refused_with_advice(
+        self, path: Path, damage: Callable[[bytes], bytes], said: str
+    ) -> None:
         left_by(path, SequenceCheckpoint(10, 1_034))
         path.write_bytes(damage(path.read_bytes()))
         refused = refusal(path)
         assert said in refused
         assert "--start-at N" in refused
 
-    def test_the_file_of_another_stream_is_refused_by_both_names(self, path: Path) -> None:
+    def test_a_sequence_file_of_another_stream_is_refused_with_both_names(self, path: Path) -> None:
         SequenceFile(path, "fyrehose://other").close()
         assert refusal(path).endswith("it belongs to fyrehose://other, not to fyrehose://default")
 
-    def test_no_byte_that_does_not_change_may_be_wrong(self, path: Path) -> None:
+    def test_any_damaged_constant_byte_of_a_sequence_file_is_refused(self, path: Path) -> None:
         page = left_by(path, SequenceCheckpoint(10, 1_034)).read_bytes()
         for offset in [*range(16), *range(48, 100), *range(100, PAGE, 97), *range(PAGE - 4, PAGE)]:
             path.write_bytes(page[:offset] + bytes([page[offset] ^ 1]) + page[offset + 1 :])
             with pytest.raises(StateFileError):
                 SequenceFile.check(path, STREAM, boot_id=BOOT)
 
-    def test_start_at_does_not_make_a_damaged_file_usable(self, path: Path) -> None:
+    def test_start_at_does_not_accept_a_damaged_file(self, path: Path) -> None:
         path.write_bytes(b"")
         assert "empty" in refusal(path, start_at=99)
 
@@ -361,32 +367,34 @@ class TestLock:
         file.close()
         start(path).close()
 
-    def test_check_lets_go_of_it(self, path: Path) -> None:
+    def test_check_releases_the_lock(self, path: Path) -> None:
         left_by(path, SequenceCheckpoint(10, 1_034))
         SequenceFile.check(path, STREAM, boot_id=BOOT)
         start(path).close()
 
 
-class TestUnreachable:
+class TestInaccessible:
     @pytest.mark.parametrize(
         "make", [lambda path: path.mkdir(), lambda path: path.symlink_to(path.with_name("nowhere"))]
     )
-    def test_what_is_no_file_is_refused(self, path: Path, make: Callable[[Path], None]) -> None:
+    def test_a_sequence_file_path_that_is_no_file_is_refused(self, path: Path, make: Callable[[Path], None]) -> None:
         make(path)
         assert "cannot be" in refusal(path)
         with pytest.raises(StateFileError, match="cannot be opened"):
             SequenceFile.check(path, STREAM)
 
     @pytest.mark.parametrize("parent", ["missing", "file"])
-    def test_a_directory_that_is_none_is_refused(self, tmp_path: Path, parent: str) -> None:
+    def test_a_sequence_file_without_a_parent_directory_is_refused(self, tmp_path: Path, parent: str) -> None:
         (tmp_path / "file").write_bytes(b"")
         assert "cannot be" in refusal(tmp_path / parent / "fyrehose.state")
 
-    def test_a_directory_that_may_not_be_entered_is_refused(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_sequence_file_in_an_unsearchable_directory_is_refused(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def forbidden(*_: object, **__: object) -> int:
             raise PermissionError(errno.EACCES, "Permission denied")
 
-        # Not with chmod: root may enter anyway.
+        # Not with chmod, which does not restrict root.
         for call in ("open", "stat"):
             monkeypatch.setattr(os, call, forbidden)
         with pytest.raises(StateFileError, match="cannot be opened: Permission denied"):
@@ -394,7 +402,7 @@ class TestUnreachable:
         with pytest.raises(StateFileError, match="cannot be opened: Permission denied"):
             SequenceFile.check(path, STREAM)
 
-    def test_a_lock_that_cannot_be_had_is_not_blamed_on_another_backbone(
+    def test_a_failed_lock_call_is_not_reported_as_another_backbone(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def no_locks(*_: object) -> None:
@@ -407,14 +415,14 @@ class TestUnreachable:
 
 class TestStartAt:
     @pytest.mark.parametrize("number", [1, 2, 4_711, MAX_SEQUENCE])
-    def test_a_new_stream_may_start_anywhere_and_asks_nobody(self, path: Path, number: int) -> None:
+    def test_start_at_starts_a_new_stream_at_any_number_without_settling(self, path: Path, number: int) -> None:
         file = start(path, start_at=number)
         assert numbers(file) == (number - 1, number - 1, None)
         assert not file.fresh
         file.close()
 
     @pytest.mark.parametrize("number", [11, 1_034, 5_000])
-    def test_a_known_stream_may_skip_numbers(self, path: Path, number: int) -> None:
+    def test_start_at_may_skip_numbers_of_a_known_stream(self, path: Path, number: int) -> None:
         left_by(path, SequenceCheckpoint(10, 1_034))
         SequenceFile.check(path, STREAM, start_at=number, boot_id=BOOT)
         file = start(path, start_at=number)
@@ -422,20 +430,18 @@ class TestStartAt:
         file.close()
 
     @pytest.mark.parametrize("number", [0, 1, 10, MAX_SEQUENCE + 1])
-    def test_it_may_not_repeat_one(self, path: Path, number: int) -> None:
+    def test_start_at_may_not_repeat_an_assigned_number(self, path: Path, number: int) -> None:
         assert "is 10" in refusal(left_by(path, SequenceCheckpoint(10, 1_034)), start_at=number)
 
     @pytest.mark.parametrize("number", [11, 1_034])
-    def test_after_a_power_failure_it_may_not_repeat_one_that_may_have_been_given(
-        self, path: Path, number: int
-    ) -> None:
+    def test_start_at_may_not_repeat_a_reserved_number_after_a_power_failure(self, path: Path, number: int) -> None:
         left_by(path, SequenceCheckpoint(10, 1_034))
         assert "is 1034" in refusal(path, start_at=number, boot_id=OTHER_BOOT)
         file = start(path, start_at=1_035, boot_id=OTHER_BOOT)
         assert numbers(file) == (1_034, 1_034, (11, 1_034))
         file.close()
 
-    def test_it_survives_a_start_that_gave_no_number(self, path: Path) -> None:
+    def test_start_at_survives_a_run_without_new_numbers(self, path: Path) -> None:
         start(path, start_at=50).close()
         file = start(path, boot_id=OTHER_BOOT)
         assert (file.last, file.fresh) == (49, False)
@@ -445,13 +451,13 @@ class TestStartAt:
 class TestCheck:
     @pytest.mark.parametrize("boot_id", [BOOT, OTHER_BOOT])
     @pytest.mark.parametrize("start_at", [None, 2_000])
-    def test_it_changes_nothing(self, path: Path, boot_id: bytes, start_at: int | None) -> None:
+    def test_check_does_not_change_the_file(self, path: Path, boot_id: bytes, start_at: int | None) -> None:
         left_by(path, SequenceCheckpoint(10, 1_034))
         before, changed = path.read_bytes(), path.stat().st_mtime_ns
         SequenceFile.check(path, STREAM, start_at=start_at, boot_id=boot_id)
         assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, changed)
 
-    def test_it_makes_no_file(self, path: Path) -> None:
+    def test_check_does_not_create_a_file(self, path: Path) -> None:
         with pytest.raises(StateFileError, match="cannot be opened"):
             SequenceFile.check(path, STREAM)
         assert not path.exists()
@@ -460,19 +466,19 @@ class TestCheck:
 class TestPersist:
     @pytest.fixture
     def flushed(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-        """Last number and bound, as they were in the file at each sync."""
+        """Return last number and bound in the file at each sync."""
         flushes: list[tuple[int, int]] = []
 
-        class Watched(mmap.mmap):
+        class RecordingMmap(mmap.mmap):
             def flush(self, *_: Any) -> None:
                 if self[:7] == b"FYRESEQ":
                     flushes.append(struct.unpack("=QQ", self[16:32]))
                 super().flush()
 
-        monkeypatch.setattr(mmap, "mmap", Watched)
+        monkeypatch.setattr(mmap, "mmap", RecordingMmap)
         return flushes
 
-    def test_it_syncs_only_when_the_bound_moves_and_before_the_last_number_passes_it(
+    def test_a_sequence_file_is_synced_only_before_the_bound_is_passed(
         self, path: Path, flushed: list[tuple[int, int]]
     ) -> None:
         file = start(path)
@@ -492,7 +498,7 @@ class TestPersist:
         file.close()
         assert flushed[3:] == [(201, 201)]
 
-    def test_the_bound_is_not_taken_back(self, path: Path, flushed: list[tuple[int, int]]) -> None:
+    def test_persist_never_decreases_the_bound(self, path: Path, flushed: list[tuple[int, int]]) -> None:
         file = start(path)
         file.persist(SequenceCheckpoint(1, 100))
         flushed.clear()
@@ -500,18 +506,18 @@ class TestPersist:
         assert (file.last, file.bound, flushed) == (2, 100, [])
         file.close()
 
-    def test_a_bound_that_is_not_on_disk_permits_no_number(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        class Broken(mmap.mmap):
+    def test_a_failed_sync_of_the_bound_assigns_no_number(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        class FailingMmap(mmap.mmap):
             works = True
 
             def flush(self, *_: Any) -> None:
                 if not self.works:
                     raise OSError(errno.EIO, "Input/output error")
 
-        monkeypatch.setattr(mmap, "mmap", Broken)
+        monkeypatch.setattr(mmap, "mmap", FailingMmap)
         file = start(path)
         file.persist(SequenceCheckpoint(10, 100))
-        Broken.works = False
+        FailingMmap.works = False
         with pytest.raises(StateFileError, match="cannot be written to disk: Input/output error"):
             file.persist(SequenceCheckpoint(101, 200))
         assert (file.last, file.bound) == (10, 100)
@@ -519,14 +525,12 @@ class TestPersist:
         file.persist(SequenceCheckpoint(11, 100))
         with pytest.raises(StateFileError, match="cannot be written to disk"):
             file.close()
-        Broken.works = True
-        again = start(path)  # Closed all the same: the lock is free.
+        FailingMmap.works = True
+        again = start(path)  # The lock was released despite the error.
         assert again.last == 11
         again.close()
 
-    def test_what_a_start_skips_is_on_disk_before_a_number_is_given(
-        self, path: Path, flushed: list[tuple[int, int]]
-    ) -> None:
+    def test_numbers_skipped_by_start_at_are_synced_at_once(self, path: Path, flushed: list[tuple[int, int]]) -> None:
         file = start(path, start_at=5_000)
         assert flushed == [(4_999, 4_999)]
         file.close()

@@ -1,4 +1,4 @@
-"""Limits that no workload of ordinary size comes near are made small here, to see them reached and kept."""
+"""Limits that ordinary workloads never reach, reduced until the workload reaches them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.observer import SimPacket
 
-SMALL: dict[str, tuple[ModuleType, int]] = {
+SMALL_LIMITS: dict[str, tuple[ModuleType, int]] = {
     "HELD_BYTES": (push_backlog, 25_000),
     "HELD_MESSAGES": (push_backlog, 3),
     "MAX_GAPS": (reorder_buffer, 8),
@@ -47,13 +47,13 @@ SMALL: dict[str, tuple[ModuleType, int]] = {
 }
 
 REACHED = 0.4
-"""Of a limit, for some are generous to the last message."""
+"""Share of a limit that counts as reached, since some limits allow one message more."""
 REACHED_OF = {"gaps": 0.2, "ranges given up": 0.1, "repairs planned": 0.3}
-"""Of those that are generous by as much as is planned."""
+"""Lower shares for limits with more slack."""
 
 
-class Closely(MemoryBounded):
-    """Looks at nodes whenever something is about to arrive."""
+class MemoryCheckedOnArrival(MemoryBounded):
+    """Memory invariant that is checked before every arrival."""
 
     def arrived(self, packet: SimPacket, host: Host) -> None:
         if host is self.participants.backbone.host:
@@ -63,8 +63,8 @@ class Closely(MemoryBounded):
             self._check(host, client_usage(application.client, application.store))
 
 
-class Narrow(Limits):
-    """Everything is small, and messages get lost on the way."""
+class SmallLimits(Limits):
+    """Small limits and lossy links."""
 
     large_share: ClassVar[float] = 0.3
     profiles = (
@@ -88,43 +88,43 @@ class Narrow(Limits):
         return Link(loss=0.1, delay=0.005, jitter=0.02)
 
     def add_invariants(self, participants: Participants) -> None:
-        # Where a limit is reached something else gives way; so that is not looked at here.
+        # Reaching a limit costs delivery guarantees, so those invariants are left out.
         self.content = NumbersDurableFirst(participants)
         self.progress = StreamProgress(participants, self.content, share=0.0)
-        self.bounded = Closely(participants)
+        self.bounded = MemoryCheckedOnArrival(participants)
         for invariant in (self.content, self.bounded, self.progress):
             self.add_invariant(invariant)
 
 
-class Brisk(Narrow):
-    """The same in a sixth of the time."""
+class BriefSmallLimits(SmallLimits):
+    """Small limits in a sixth of the time."""
 
     duration: ClassVar[float] = 100.0
     messages: ClassVar[int] = 800
     large_share: ClassVar[float] = 0.2
     fault_counts: ClassVar[tuple[int, int]] = (20, 30)
-    profiles = tuple(role._replace(start_delay=min(role.start_delay, 40.0)) for role in Narrow.profiles)
+    profiles = tuple(role._replace(start_delay=min(role.start_delay, 40.0)) for role in SmallLimits.profiles)
 
 
-# The first seeds together get near each limit; the others are for when they do not any longer.
+# The first seeds together reach each limit; the others are in reserve.
 @pytest.mark.parametrize(
     ("kind", "seeds"),
-    [(Brisk, (29, 3)), pytest.param(Narrow, (9, 51, *range(20, 40)), marks=pytest.mark.extended)],
+    [(BriefSmallLimits, (29, 3)), pytest.param(SmallLimits, (9, 51, *range(20, 40)), marks=pytest.mark.extended)],
 )
-def test_every_limit_is_reached_and_none_exceeded(
-    kind: type[Narrow], seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch
+def test_the_workload_reaches_every_limit_and_exceeds_none(
+    kind: type[SmallLimits], seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, (module, value) in SMALL.items():
+    for name, (module, value) in SMALL_LIMITS.items():
         for where in (module, memory):
             monkeypatch.setattr(where, name, value, raising=where is module)
     monkeypatch.setattr(retransmit_buffer, "MAX_RANGES_EACH", 8)
-    monkeypatch.setattr(retransmit_buffer, "MAX_RANGES", SMALL["MAX_RANGES_WAITING"][1])
+    monkeypatch.setattr(retransmit_buffer, "MAX_RANGES", SMALL_LIMITS["MAX_RANGES_WAITING"][1])
     monkeypatch.setattr(retransmit_buffer, "BYTE_RATE", 4_000.0)
     monkeypatch.setattr(retransmit_buffer, "BYTE_BURST", 1_000.0)
     monkeypatch.setattr(request_routing, "FAN_OUT_BURST", 0.5)
     monkeypatch.setattr(request_routing, "FAN_OUT_RATE", 0.5)
-    monkeypatch.setattr(repeats.RepeatDetector.__init__, "__defaults__", (SMALL["WINDOW"][1],))
-    monkeypatch.setitem(ReorderBuffer.__init__.__kwdefaults__, "max_gaps", SMALL["MAX_GAPS"][1])
+    monkeypatch.setattr(repeats.RepeatDetector.__init__, "__defaults__", (SMALL_LIMITS["WINDOW"][1],))
+    monkeypatch.setitem(ReorderBuffer.__init__.__kwdefaults__, "max_gaps", SMALL_LIMITS["MAX_GAPS"][1])
     monkeypatch.setitem(RepairResponder.__init__.__kwdefaults__, "rate", 4_000.0)
     monkeypatch.setitem(RepairResponder.__init__.__kwdefaults__, "burst", 1_000.0)
     peaks: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""A checker that never fails is worth nothing: for every invariant a bug that the simulator has to find."""
+"""Planted bugs that the simulator must find, at least one per invariant."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ from fyrehose_twisted.sim.scenario import NO_EXCEPTIONS
 
 
 class Heavy(Storm):
-    """Every other message is long."""
+    """A storm in which every other message is large."""
 
     large_share = 0.5
 
 
 class Brief:
-    """A tenth of a scenario, for what is only seen at the end."""
+    """Limits a scenario to a tenth of its length, for violations detected at the end."""
 
     duration = 60.0
     messages = 300
@@ -75,15 +75,15 @@ class Brief:
 
 
 class BriefStorm(Brief, Storm):
-    """A storm that soon blows over."""
+    """A short storm."""
 
 
 class BriefGarbage(Brief, Garbage):
-    """A stranger that is soon gone."""
+    """A short run with damaged datagrams."""
 
 
 class Lossy(BriefStorm):
-    """Links are bad even without faults."""
+    """A short storm over lossy links."""
 
     def make_link(self, rng: Random) -> Link:
         return Link(loss=0.1)
@@ -94,7 +94,7 @@ def repeats_the_last_number_after_a_restart(patch: Patch) -> None:
     patch.setattr(Sequencer, "__init__", lambda self, last, bound: original(self, max(0, last - 1), bound))
 
 
-def stores_too_late(patch: Patch) -> None:
+def persists_after_sending(patch: Patch) -> None:
     original = Backbone.drain
 
     def drain(self: Any) -> Outputs:
@@ -105,11 +105,11 @@ def stores_too_late(patch: Patch) -> None:
     patch.setattr(Backbone, "drain", drain)
 
 
-def alters_what_it_repairs(patch: Patch) -> None:
+def alters_repairs(patch: Patch) -> None:
     patch.setattr(repair_responder, "encode_deliver", lambda sequence, data: codec.encode_deliver(sequence, data[:-1]))
 
 
-def swallows_a_message(patch: Patch) -> None:
+def drops_a_message_silently(patch: Patch) -> None:
     original, calls = Deduplicator.deliverable, count(1)
 
     def deliverable(self: Any, run: Any) -> Messages:
@@ -120,7 +120,7 @@ def swallows_a_message(patch: Patch) -> None:
     patch.setattr(Deduplicator, "deliverable", deliverable)
 
 
-def hands_over_again(patch: Patch) -> None:
+def delivers_a_message_twice(patch: Patch) -> None:
     original = ReorderBuffer.add
 
     def add(self: Any, sequence: int, data: bytes, received_at: int) -> ArrivalOutcome:
@@ -134,11 +134,11 @@ def hands_over_again(patch: Patch) -> None:
     patch.setattr(ReorderBuffer, "add", add)
 
 
-def forgets_what_it_has_seen(patch: Patch) -> None:
+def forgets_seen_counters(patch: Patch) -> None:
     patch.setattr(RepeatDetector, "add", lambda self, run: [])
 
 
-def acknowledges_the_oldest(patch: Patch) -> None:
+def acknowledges_the_oldest_message(patch: Patch) -> None:
     original = SendQueue.acknowledge
 
     def returned(self: Any, tickets: range, now: float) -> list[int]:
@@ -148,7 +148,7 @@ def acknowledges_the_oldest(patch: Patch) -> None:
     patch.setattr(SendQueue, "acknowledge", returned)
 
 
-def gives_up_early(patch: Patch) -> None:
+def gives_up_before_the_last_attempt(patch: Patch) -> None:
     original = RepairScheduler._request_range
 
     def ask(self: Any, start: int, end: int, attempt: int, *others: Any) -> int:
@@ -157,7 +157,7 @@ def gives_up_early(patch: Patch) -> None:
     patch.setattr(RepairScheduler, "_request_range", ask)
 
 
-def loses_requests(patch: Patch) -> None:
+def drops_requests(patch: Patch) -> None:
     original, calls = Backbone.request_received, count(1)
 
     def request_received(self: Any, request: Any, peer: Any, now: float) -> None:
@@ -181,7 +181,7 @@ def invents_messages(patch: Patch) -> None:
     patch.setattr(Backbone, "_deliver", deliver)
 
 
-def leaves_one_out(patch: Patch) -> None:
+def skips_one_subscriber(patch: Patch) -> None:
     original, calls = Backbone._deliver, count(1)
 
     def deliver(self: Any, *what: Any) -> None:
@@ -204,11 +204,11 @@ def forgets_a_message(patch: Patch) -> None:
     patch.setattr(SendQueue, "take_expired", expired)
 
 
-def asks_nobody(patch: Patch) -> None:
+def forwards_no_requests(patch: Patch) -> None:
     patch.setattr(RepairRouter, "route", lambda self, *others: RequestRoute([], 0))
 
 
-def asks_by_lot(patch: Patch) -> None:
+def forwards_requests_at_random(patch: Patch) -> None:
     rng = Random(1)
 
     def route(self: Any, requester: Any, *others: Any) -> RequestRoute:
@@ -220,13 +220,13 @@ def asks_by_lot(patch: Patch) -> None:
     patch.setattr(RepairRouter, "journals_to_survey", lambda self, requester: [])
 
 
-def never_says_who_is_left(patch: Patch) -> None:
+def never_reports_remaining_clients(patch: Patch) -> None:
     patch.setattr(RepairScheduler, "search_progressed", lambda self, first, last, left: None)
     patch.setattr(request_routing, "FAN_OUT_RATE", 0.01)
     patch.setattr(request_routing, "FAN_OUT_BURST", 0.01)
 
 
-def answers_nobody(patch: Patch) -> None:
+def answers_no_forwards(patch: Patch) -> None:
     patch.setattr(RepairResponder, "enqueue", lambda self, requester, first, last: None)
 
 
@@ -234,7 +234,7 @@ def ignores_repairs(patch: Patch) -> None:
     patch.setattr(Subscription, "is_requested", lambda self, sequence, now: False)
 
 
-def keeps_everything(patch: Patch) -> None:
+def ignores_the_memory_limit(patch: Patch) -> None:
     original = MemoryStore.put
 
     def put(self: Any, sequence: int, data: bytes, received_at: int = 0) -> None:
@@ -245,26 +245,26 @@ def keeps_everything(patch: Patch) -> None:
     patch.setattr(MemoryStore, "put", put)
 
 
-def waits_for_too_much(patch: Patch) -> None:
+def buffers_without_limit(patch: Patch) -> None:
     patch.setattr(ReorderBuffer, "_make_room", lambda self, sequence, cost: True)
     original = ReorderBuffer.__init__
     patch.setattr(ReorderBuffer, "__init__", lambda self, start, **others: original(self, start))
 
 
-def drops_clients_early(patch: Patch) -> None:
+def expires_clients_early(patch: Patch) -> None:
     patch.setattr(client_table, "CLIENT_LIFETIME", 1.5)
 
 
-def serves_the_dead(patch: Patch) -> None:
+def serves_expired_clients(patch: Patch) -> None:
     patch.setattr(ClientTable, "expire", lambda self, now: [])
     patch.setattr(ClientTable, "next_expiry", lambda self: None)
 
 
-def forgets_its_clients(patch: Patch) -> None:
+def forgets_clients_at_restart(patch: Patch) -> None:
     patch.setattr(ClientTable, "restore", lambda self, known, now: [])
 
 
-def waits_though_it_knows_them(patch: Patch) -> None:
+def settles_despite_restored_clients(patch: Patch) -> None:
     original = Backbone.__init__
 
     def init(self: Any, config: Any, policy: Any, start: BackboneStart, **options: Any) -> None:
@@ -281,23 +281,25 @@ def never_probes_the_tail(patch: Patch) -> None:
         original(self, stream, now)
 
     patch.setattr(Subscription, "_repair", repair)
-    patch.setattr(Subscription, "status_reported", lambda self, oldest, last: None)  # The backbone tells it too.
+    patch.setattr(
+        Subscription, "status_reported", lambda self, oldest, last: None
+    )  # Disabled, since the backbone reports the tail too.
 
 
 def stops_at_one_contradiction(patch: Patch) -> None:
     patch.setattr(stream_head, "CONTRADICTIONS", 1)
 
 
-def takes_hearsay_for_the_backbone(patch: Patch) -> None:
+def attributes_repairs_to_the_backbone(patch: Patch) -> None:
     patch.setattr(StreamHead, "confirm", lambda self, sequence: False)
 
 
-def numbers_again_what_has_a_number(patch: Patch) -> None:
+def numbers_retransmissions_again(patch: Patch) -> None:
     patch.setattr(RepairDispatcher, "redeliver", lambda self, data, peer: False)
     patch.setattr(PublishingSession, "_await_lowest_number", lambda self, ticket, ahead: False)
 
 
-def tells_the_first_number_that_comes(patch: Patch) -> None:
+def reports_the_first_number_received(patch: Patch) -> None:
     patch.setattr(PublishingSession, "_await_lowest_number", lambda self, ticket, ahead: False)
 
 
@@ -310,11 +312,11 @@ def trusts_the_length(patch: Patch) -> None:
 
 
 def wastes_numbers(patch: Patch) -> None:
-    wastes_numbers_now_and_then(patch)
-    patch.setattr(NoNumbersWasted, "sent", lambda self, packet: None)  # It has two ways of finding out.
+    wastes_numbers_at_batch_boundaries(patch)
+    patch.setattr(NoNumbersWasted, "sent", lambda self, packet: None)  # Disables its other check.
 
 
-def wastes_numbers_now_and_then(patch: Patch) -> None:
+def wastes_numbers_at_batch_boundaries(patch: Patch) -> None:
     original, calls = Sequencer.take, count(1)
 
     def take(self: Any, numbers: int, now: float) -> int:
@@ -325,12 +327,12 @@ def wastes_numbers_now_and_then(patch: Patch) -> None:
     patch.setattr(Sequencer, "take", take)
 
 
-def wastes_numbers_without_telling(patch: Patch) -> None:
-    wastes_numbers_now_and_then(patch)
+def wastes_numbers_unreported(patch: Patch) -> None:
+    wastes_numbers_at_batch_boundaries(patch)
     patch.setattr(NoNumbersWasted, "sample", lambda self: None)
 
 
-def reserves_too_much(patch: Patch) -> None:
+def reserves_too_many_numbers(patch: Patch) -> None:
     patch.setattr(sequencer, "MINIMUM_RESERVE", 10_000)
 
 
@@ -346,11 +348,11 @@ def forgets_repairs(patch: Patch) -> None:
     patch.setattr(Subscription, "_store_message", keep)
 
 
-def begins_at_the_wrong_end(patch: Patch) -> None:
+def starts_at_the_newest_message(patch: Patch) -> None:
     patch.setattr(start_position, "sorted", lambda numbers: sorted(numbers, reverse=True), raising=False)
 
 
-def counts_anew(patch: Patch) -> None:
+def restarts_numbering(patch: Patch) -> None:
     original = Backbone.__init__
 
     def init(self: Any, config: Any, policy: Any, start: BackboneStart, **options: Any) -> None:
@@ -359,19 +361,19 @@ def counts_anew(patch: Patch) -> None:
     patch.setattr(Backbone, "__init__", init)
 
 
-def believes_every_token(patch: Patch) -> None:
+def accepts_every_token(patch: Patch) -> None:
     patch.setattr(client_table, "token_is_valid", lambda secret, keepalive, now: True)
 
 
-def numbers_what_strangers_push(patch: Patch) -> None:
+def numbers_pushes_not_admitted(patch: Patch) -> None:
     patch.setattr(ClientTable, "may_push", lambda self, peer: True)
 
 
-def passes_on_what_strangers_ask_for(patch: Patch) -> None:
+def forwards_requests_not_admitted(patch: Patch) -> None:
     patch.setattr(ClientTable, "may_request", lambda self, address, peer: True)
 
 
-def serves_too_many(patch: Patch) -> None:
+def exceeds_the_client_limit(patch: Patch) -> None:
     original = ClientTable.refusal_reason
 
     def refusal(self: Any, *others: Any) -> str | None:
@@ -381,7 +383,7 @@ def serves_too_many(patch: Patch) -> None:
     patch.setattr(ClientTable, "refusal_reason", refusal)
 
 
-def turns_clients_out_when_full(patch: Patch) -> None:
+def evicts_clients_when_full(patch: Patch) -> None:
     original = ClientTable.refusal_reason
 
     def refusal(self: Any, *others: Any) -> str | None:
@@ -394,40 +396,54 @@ BUGS = [
     Bug(
         repeats_the_last_number_after_a_restart, (OneMessagePerNumber.name,), Restarts, seed=0, message="was sent with"
     ),
-    Bug(stores_too_late, (OneMessagePerNumber.name,), Storm, seed=0, message="was sent, but only"),
-    Bug(alters_what_it_repairs, (OneMessagePerNumber.name,), Storm, seed=1, message="was sent as a repair"),
+    Bug(persists_after_sending, (OneMessagePerNumber.name,), Storm, seed=0, message="was sent, but only"),
+    Bug(alters_repairs, (OneMessagePerNumber.name,), Storm, seed=1, message="was sent as a repair"),
     Bug(invents_messages, (OneMessagePerNumber.name,), Storm, seed=0, message="which no client pushed"),
-    Bug(leaves_one_out, (LiveClientsServed.name,), Storm, seed=0, message="was not sent to a connected subscriber"),
+    Bug(
+        skips_one_subscriber, (LiveClientsServed.name,), Storm, seed=0, message="was not sent to a connected subscriber"
+    ),
     Bug(forgets_a_message, (AcknowledgedArePublished.name,), BriefStorm, seed=0, message="was never reported"),
-    Bug(swallows_a_message, (InOrder.name,), Storm, seed=1, message="neither delivered nor reported as lost"),
-    Bug(hands_over_again, (InOrder.name,), Storm, seed=0, message="delivered or reported as lost after"),
-    Bug(forgets_what_it_has_seen, (ExactlyOnce.name,), Storm, seed=0, message="delivered again"),
-    Bug(acknowledges_the_oldest, (AcknowledgedArePublished.name,), Storm, seed=0, message="which is another message"),
-    Bug(gives_up_early, (LossOnlyAfterRetries.name,), Storm, seed=0, message="of 14 attempts"),
-    Bug(loses_requests, (RequestsForwarded.name,), Storm, seed=0, message="handled and"),
-    Bug(asks_nobody, (RequestsForwarded.name,), Storm, seed=1, message="could not be forwarded"),
-    Bug(asks_by_lot, (HeldMessagesFound.name,), Bystanders, seed=0, message="stores it"),
-    Bug(never_says_who_is_left, (HeldMessagesFound.name,), Bystanders, seed=0, message="stores it"),
-    Bug(answers_nobody, (LossOnlyAfterRetries.name,), Storm, seed=1, message="s after a FORWARD to"),
+    Bug(drops_a_message_silently, (InOrder.name,), Storm, seed=1, message="neither delivered nor reported as lost"),
+    Bug(delivers_a_message_twice, (InOrder.name,), Storm, seed=0, message="delivered or reported as lost after"),
+    Bug(forgets_seen_counters, (ExactlyOnce.name,), Storm, seed=0, message="delivered again"),
+    Bug(
+        acknowledges_the_oldest_message,
+        (AcknowledgedArePublished.name,),
+        Storm,
+        seed=0,
+        message="which is another message",
+    ),
+    Bug(gives_up_before_the_last_attempt, (LossOnlyAfterRetries.name,), Storm, seed=0, message="of 14 attempts"),
+    Bug(drops_requests, (RequestsForwarded.name,), Storm, seed=0, message="handled and"),
+    Bug(forwards_no_requests, (RequestsForwarded.name,), Storm, seed=1, message="could not be forwarded"),
+    Bug(forwards_requests_at_random, (HeldMessagesFound.name,), Bystanders, seed=0, message="stores it"),
+    Bug(never_reports_remaining_clients, (HeldMessagesFound.name,), Bystanders, seed=0, message="stores it"),
+    Bug(answers_no_forwards, (LossOnlyAfterRetries.name,), Storm, seed=1, message="s after a FORWARD to"),
     Bug(ignores_repairs, (LossOnlyAfterRetries.name,), Storm, seed=3, message="s after a FORWARD to"),
-    Bug(keeps_everything, (MemoryBounded.name,), Storm, seed=0, message="bytes of history"),
-    Bug(waits_for_too_much, (MemoryBounded.name,), Heavy, seed=0, message="bytes in the reorder buffer"),
-    Bug(drops_clients_early, (LiveClientsServed.name,), Storm, seed=0, message="not served, although"),
-    Bug(serves_the_dead, (LiveClientsServed.name,), Storm, seed=1, message="long after its last KEEPALIVE"),
-    Bug(forgets_its_clients, (LiveClientsServed.name,), Restarts, seed=0, message="were served before the restart"),
-    Bug(waits_though_it_knows_them, (LiveClientsServed.name,), Restarts, seed=0, message="settling although"),
+    Bug(ignores_the_memory_limit, (MemoryBounded.name,), Storm, seed=0, message="bytes of history"),
+    Bug(buffers_without_limit, (MemoryBounded.name,), Heavy, seed=0, message="bytes in the reorder buffer"),
+    Bug(expires_clients_early, (LiveClientsServed.name,), Storm, seed=0, message="not served, although"),
+    Bug(serves_expired_clients, (LiveClientsServed.name,), Storm, seed=1, message="long after its last KEEPALIVE"),
+    Bug(
+        forgets_clients_at_restart,
+        (LiveClientsServed.name,),
+        Restarts,
+        seed=0,
+        message="were served before the restart",
+    ),
+    Bug(settles_despite_restored_clients, (LiveClientsServed.name,), Restarts, seed=0, message="settling although"),
     Bug(never_probes_the_tail, (StreamProgress.name,), Lossy, seed=0, message="waiting for"),
     Bug(stops_at_one_contradiction, (StreamProgress.name,), Garbage, seed=4, message="failed: "),
-    Bug(takes_hearsay_for_the_backbone, (StreamProgress.name,), Garbage, seed=5, message="failed: "),
+    Bug(attributes_repairs_to_the_backbone, (StreamProgress.name,), Garbage, seed=5, message="failed: "),
     Bug(
-        numbers_again_what_has_a_number,
+        numbers_retransmissions_again,
         (LowestNumberReported.name,),
         Lossy,
         seed=0,
         message="subscribers receive",
     ),
     Bug(
-        tells_the_first_number_that_comes,
+        reports_the_first_number_received,
         (LowestNumberReported.name,),
         Lossy,
         seed=1,
@@ -435,44 +451,44 @@ BUGS = [
     ),
     Bug(wastes_numbers, (NoNumbersWasted.name,), Storm, seed=0, message="messages since the start"),
     Bug(
-        wastes_numbers_without_telling,
+        wastes_numbers_unreported,
         (NoNumbersWasted.name,),
         Storm,
         seed=0,
         message="although there were",
     ),
-    Bug(reserves_too_much, (NoNumbersWasted.name,), Storm, seed=0, message="are reserved"),
+    Bug(reserves_too_many_numbers, (NoNumbersWasted.name,), Storm, seed=0, message="are reserved"),
     Bug(forgets_repairs, (JournalMatchesDelivery.name,), BriefStorm, seed=3, message="is not stored"),
-    Bug(begins_at_the_wrong_end, (StartsAtOldestConfirmed.name,), Storm, seed=0, message="had been received"),
-    Bug(counts_anew, (OneMessagePerNumber.name,), Amnesia, seed=0, message="was sent with"),
-    Bug(believes_every_token, (AccessControlled.name,), Limits, seed=0, message="was sent to an adversary"),
-    Bug(numbers_what_strangers_push, (AccessControlled.name,), Limits, seed=0, message="was numbered"),
+    Bug(starts_at_the_newest_message, (StartsAtOldestConfirmed.name,), Storm, seed=0, message="had been received"),
+    Bug(restarts_numbering, (OneMessagePerNumber.name,), Amnesia, seed=0, message="was sent with"),
+    Bug(accepts_every_token, (AccessControlled.name,), Limits, seed=0, message="was sent to an adversary"),
+    Bug(numbers_pushes_not_admitted, (AccessControlled.name,), Limits, seed=0, message="was numbered"),
     Bug(
-        passes_on_what_strangers_ask_for,
+        forwards_requests_not_admitted,
         (AccessControlled.name, RequestsForwarded.name),
         Limits,
         seed=0,
         message="was sent to an adversary",
     ),
-    Bug(serves_too_many, (MemoryBounded.name,), Limits, seed=0, message="clients: 9 in use, the limit is 8"),
-    Bug(turns_clients_out_when_full, (LiveClientsServed.name,), Limits, seed=0, message="not served, although"),
+    Bug(exceeds_the_client_limit, (MemoryBounded.name,), Limits, seed=0, message="clients: 9 in use, the limit is 8"),
+    Bug(evicts_clients_when_full, (LiveClientsServed.name,), Limits, seed=0, message="not served, although"),
     Bug(trusts_the_length, (NO_EXCEPTIONS,), Garbage, seed=0, message="decode_deliver: unpack_from requires"),
 ]
 
 
 @each(BUGS)
-def test_the_recorded_seed_shows_the_bug(bug: Bug, monkeypatch: Patch) -> None:
+def test_the_recorded_seed_shows_the_planted_bug(bug: Bug, monkeypatch: Patch) -> None:
     check_seed(bug, monkeypatch)
 
 
-# What is looked for here is in the simulator, not in what users run.
+# This searches for gaps in the simulator, not in the product.
 @pytest.mark.soak(seconds=300)
 @each(BUGS)
-def test_a_search_finds_a_seed_that_shows_the_bug(bug: Bug, monkeypatch: Patch) -> None:
+def test_a_seed_search_finds_the_planted_bug(bug: Bug, monkeypatch: Patch) -> None:
     search(bug, monkeypatch)
 
 
-def test_a_backbone_whose_numbers_depend_on_where_a_batch_is_cut_is_seen(monkeypatch: Patch) -> None:
+def test_numbers_that_depend_on_batch_boundaries_are_detected(monkeypatch: Patch) -> None:
     assert_equal_outcomes(0)
     original = Backbone.receive_batch
 

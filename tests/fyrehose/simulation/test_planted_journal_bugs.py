@@ -1,4 +1,4 @@
-"""For what must hold of journals, too: a bug that the simulator has to find."""
+"""Planted bugs of journals that the simulator must find."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from fyrehose_twisted.sim.faults.disk_faults import SyncErrors
 
 
 class FailingSyncs(Journals):
-    """Disks fail to make things durable, and lose power, all the time."""
+    """Frequent sync errors and power failures."""
 
     fault_counts: ClassVar[tuple[int, int]] = (150, 150)
 
@@ -47,7 +47,7 @@ class FailingSyncs(Journals):
 
 
 class Brief:
-    """A tenth of a scenario."""
+    """Limits a scenario to a tenth of its length."""
 
     duration = 60.0
     messages = 200
@@ -56,11 +56,11 @@ class Brief:
 
 
 class BriefJournals(Brief, Journals):
-    """For what is only seen at the end."""
+    """A short run for violations detected at the end."""
 
 
 class BriefSyncs(Brief, FailingSyncs):
-    """For what is seen soon or not at all."""
+    """A short run for violations detected early."""
 
     fault_counts = (15, 15)
 
@@ -69,14 +69,14 @@ def never_syncs(patch: Patch) -> None:
     patch.setattr(OpenFile, "sync", lambda self: None)
 
 
-def syncs_the_mark_alone(patch: Patch) -> None:
+def syncs_only_the_watermark(patch: Patch) -> None:
     def sync(self: Any) -> None:
         self._writer.publish_durable()
 
     patch.setattr(Journal, "sync", sync)
 
 
-def trusts_what_memory_says_after_a_failed_sync(patch: Patch) -> None:
+def trusts_memory_after_a_failed_sync(patch: Patch) -> None:
     original = recovery._recover_last
 
     def mend_last(*what: Any) -> bool:
@@ -87,7 +87,7 @@ def trusts_what_memory_says_after_a_failed_sync(patch: Patch) -> None:
     patch.setattr(recovery, "_recover_last", mend_last)
 
 
-def throws_away_what_cannot_be_read_at_the_moment(patch: Patch) -> None:
+def discards_unreadable_frames_at_compaction(patch: Patch) -> None:
     original = Journal.install_compacted
 
     def install(self: Any, ordered: Segment) -> None:
@@ -97,7 +97,7 @@ def throws_away_what_cannot_be_read_at_the_moment(patch: Patch) -> None:
     patch.setattr(Journal, "install_compacted", install)
 
 
-def cuts_off_a_good_frame(patch: Patch) -> None:
+def truncates_an_intact_frame(patch: Patch) -> None:
     original = Segment.scan_frames
 
     def walk(self: Any, *what: Any, **more: Any) -> Any:
@@ -107,7 +107,7 @@ def cuts_off_a_good_frame(patch: Patch) -> None:
     patch.setattr(Segment, "scan_frames", walk)
 
 
-def lets_the_watermark_pass_a_hole(patch: Patch) -> None:
+def advances_the_watermark_past_a_gap(patch: Patch) -> None:
     original = Coverage.next_missing
 
     def settled(self: Any, epoch: int, position: int) -> int:
@@ -118,7 +118,7 @@ def lets_the_watermark_pass_a_hole(patch: Patch) -> None:
     patch.setattr(Coverage, "next_missing", settled)
 
 
-def keeps_something_else(patch: Patch) -> None:
+def stores_altered_payloads(patch: Patch) -> None:
     original = PendingWrites.save
 
     def save(self: Any, journal: Any, *, sync: bool = True) -> None:
@@ -131,10 +131,10 @@ def keeps_something_else(patch: Patch) -> None:
     patch.setattr(PendingWrites, "save", save)
     patch.setattr(
         OneMessagePerNumber, "deliver_sent", NumbersDurableFirst.deliver_sent
-    )  # It would see what is sent to others.
+    )  # Disabled, since it would detect altered repairs first.
 
 
-def keeps_what_nobody_sent(patch: Patch) -> None:
+def stores_messages_never_sent(patch: Patch) -> None:
     original = PendingWrites.save
 
     def save(self: Any, journal: Any, *, sync: bool = True) -> None:
@@ -144,16 +144,16 @@ def keeps_what_nobody_sent(patch: Patch) -> None:
     patch.setattr(PendingWrites, "save", save)
 
 
-def believes_every_byte(patch: Patch) -> None:
+def skips_checksums(patch: Patch) -> None:
     patch.setattr(segment, "check_body", lambda header, body: None)
     patch.setattr(scan, "check_body", lambda header, body: None)
 
 
-def forgets_what_is_lost(patch: Patch) -> None:
+def drops_loss_records(patch: Patch) -> None:
     patch.setattr(JournalStore, "lose", lambda self, first, last: None)
 
 
-def keeps_nothing_but_repairs(patch: Patch) -> None:
+def stores_only_repairs(patch: Patch) -> None:
     original = JournalClient.drain
 
     def drain(self: Any) -> Outputs:
@@ -163,7 +163,7 @@ def keeps_nothing_but_repairs(patch: Patch) -> None:
     patch.setattr(JournalClient, "drain", drain)
 
 
-def says_more_than_is_durable(patch: Patch) -> None:
+def reports_more_than_is_durable(patch: Patch) -> None:
     patch.setattr(journal_client, "Holding", lambda since, durable: Holding(since, durable + 2))
 
 
@@ -174,28 +174,30 @@ def counts_one_journal_too_many(patch: Patch) -> None:
 
 BUGS = [
     Bug(never_syncs, (DurableRecordsSurvive.name,), FailingSyncs, seed=0, message="was durable, but is gone"),
-    Bug(syncs_the_mark_alone, (DurableRecordsSurvive.name,), Journals, seed=5, message="was durable, but is gone"),
+    Bug(syncs_only_the_watermark, (DurableRecordsSurvive.name,), Journals, seed=5, message="was durable, but is gone"),
+    Bug(trusts_memory_after_a_failed_sync, (StableBelowWatermark.name,), BriefSyncs, seed=15, message="'gone'"),
     Bug(
-        trusts_what_memory_says_after_a_failed_sync, (StableBelowWatermark.name,), BriefSyncs, seed=15, message="'gone'"
-    ),
-    Bug(
-        throws_away_what_cannot_be_read_at_the_moment,
+        discards_unreadable_frames_at_compaction,
         (DurableRecordsSurvive.name, StableBelowWatermark.name),
         Journals,
         seed=104,
         message="gone",
     ),
-    Bug(cuts_off_a_good_frame, (DurableRecordsSurvive.name,), Journals, seed=0, message="was durable, but is gone"),
+    Bug(truncates_an_intact_frame, (DurableRecordsSurvive.name,), Journals, seed=0, message="was durable, but is gone"),
     Bug(
-        lets_the_watermark_pass_a_hole, (DurabilityReportsHold.name,), Journals, seed=9, message="reported as synced by"
+        advances_the_watermark_past_a_gap,
+        (DurabilityReportsHold.name,),
+        Journals,
+        seed=9,
+        message="reported as synced by",
     ),
-    Bug(keeps_something_else, (DurableRecordsSurvive.name,), Journals, seed=0, message="was durable as"),
-    Bug(keeps_what_nobody_sent, (DurableRecordsSurvive.name,), Journals, seed=0, message="the backbone never sent"),
-    Bug(believes_every_byte, (StableBelowWatermark.name,), Rot, seed=0, message="but is now b"),
-    Bug(forgets_what_is_lost, (DurableRecordsSurvive.name,), BriefJournals, seed=0, message="durable only up to"),
-    Bug(says_more_than_is_durable, (DurabilityReportsHold.name,), Journals, seed=0, message="reported as synced by"),
+    Bug(stores_altered_payloads, (DurableRecordsSurvive.name,), Journals, seed=0, message="was durable as"),
+    Bug(stores_messages_never_sent, (DurableRecordsSurvive.name,), Journals, seed=0, message="the backbone never sent"),
+    Bug(skips_checksums, (StableBelowWatermark.name,), Rot, seed=0, message="but is now b"),
+    Bug(drops_loss_records, (DurableRecordsSurvive.name,), BriefJournals, seed=0, message="durable only up to"),
+    Bug(reports_more_than_is_durable, (DurabilityReportsHold.name,), Journals, seed=0, message="reported as synced by"),
     Bug(counts_one_journal_too_many, (DurabilityReportsHold.name,), Journals, seed=0, message="reported as synced by"),
-    Bug(keeps_nothing_but_repairs, (JournalMatchesDelivery.name,), BriefJournals, seed=0, message="is not stored"),
+    Bug(stores_only_repairs, (JournalMatchesDelivery.name,), BriefJournals, seed=0, message="is not stored"),
 ]
 
 
@@ -205,12 +207,12 @@ def test_a_report_of_durable_journals_does_not_skip_messages_received_before_it(
 
 
 @each(BUGS)
-def test_the_recorded_seed_shows_the_bug(bug: Bug, monkeypatch: Patch) -> None:
+def test_the_recorded_seed_shows_the_planted_journal_bug(bug: Bug, monkeypatch: Patch) -> None:
     check_seed(bug, monkeypatch)
 
 
-# What is looked for here is in the simulator, not in what users run.
+# This searches for gaps in the simulator, not in the product.
 @pytest.mark.soak(seconds=300)
 @each(BUGS)
-def test_a_search_finds_a_seed_that_shows_the_bug(bug: Bug, monkeypatch: Patch) -> None:
+def test_a_seed_search_finds_the_planted_journal_bug(bug: Bug, monkeypatch: Patch) -> None:
     search(bug, monkeypatch)

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from io import StringIO
 from typing import Any, ClassVar
 
 import pytest
+from suite.scenarios import check_names, check_random_seeds, has_enough_activity
 
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
 from fyrehose_twisted.fyrehose.events import Message, MessagesDelivered, MessagesLost, MessagesPublished
@@ -22,32 +22,25 @@ from fyrehose_twisted.fyrehose.simulation.scenarios import SCENARIOS, Garbage, R
 from fyrehose_twisted.fyrehose.simulation.workload import ALL_PROFILES, ClientProfile, FyrehoseScenario
 from fyrehose_twisted.sim.invariants import InvariantViolated
 from fyrehose_twisted.sim.pytest_plugin import Simulate
-from fyrehose_twisted.sim.runs.runner import soak
-from fyrehose_twisted.sim.scenario import RunOutcome, Scenario
+from fyrehose_twisted.sim.scenario import Scenario
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
 pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
 
 
-def worth_its_seed(outcome: RunOutcome) -> bool:
-    return outcome.simulated_seconds >= 600 and outcome.faults >= 20 and outcome.operations >= 500
-
-
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_everything_holds_whatever_goes_wrong(scenario: type[FyrehoseScenario], simulate: Simulate) -> None:
+def test_all_fyrehose_invariants_hold_in_every_scenario(scenario: type[FyrehoseScenario], simulate: Simulate) -> None:
     (outcome,) = simulate(scenario, seeds=[1])  # Fresh ones are for the soak.
-    assert worth_its_seed(outcome) or not scenario.fault_counts[1], outcome
+    assert has_enough_activity(outcome) or not scenario.fault_counts[1], outcome
     for what in ("delivered", "repaired", "acknowledged", "dropped"):
         assert outcome.counters[what] > 0, outcome.counters
 
 
-def test_names_begin_with_the_wing_and_are_unique() -> None:
-    names = [scenario.name for scenario in SCENARIOS]
-    assert len(set(names)) == len(names)
-    assert all(name.startswith("fyrehose.") for name in names)
+def test_fyrehose_scenario_names_have_the_protocol_prefix_and_are_unique() -> None:
+    check_names(SCENARIOS, "fyrehose")
 
 
-def test_one_seed_is_one_run_to_the_last_byte_and_another_is_another() -> None:
+def test_equal_seeds_have_equal_traces_and_different_seeds_differ() -> None:
     class Short(Storm):
         name = "fyrehose.short"
         duration = 60.0
@@ -67,7 +60,7 @@ def test_one_seed_is_one_run_to_the_last_byte_and_another_is_another() -> None:
 
 
 class Brief:
-    """A tenth of a scenario."""
+    """Limits a scenario to a tenth of its length."""
 
     duration = 60.0
     messages = 100
@@ -76,15 +69,15 @@ class Brief:
 
 
 class BriefStorm(Brief, Storm):
-    """The kinds of clients and faults."""
+    """A short storm."""
 
 
 class BriefGarbage(Brief, Garbage):
-    """Damaged datagrams, and a stranger."""
+    """Damaged datagrams and a hostile host, briefly."""
 
 
 class BriefRestarts(Brief, Restarts):
-    """A backbone that is killed."""
+    """Kills of the backbone, briefly."""
 
 
 @pytest.mark.parametrize(
@@ -96,14 +89,16 @@ class BriefRestarts(Brief, Restarts):
         *(pytest.param(*whole, marks=pytest.mark.extended) for whole in ((Storm, 3), (Garbage, 1), (Restarts, 13))),
     ],
 )
-def test_where_batches_are_cut_changes_nothing(scenario: type[Scenario], seed: int, simulate: Simulate) -> None:
+def test_the_outcome_does_not_depend_on_batch_boundaries(
+    scenario: type[Scenario], seed: int, simulate: Simulate
+) -> None:
     [one], [other] = (simulate(scenario, seeds=[seed], split_seed=split_seed) for split_seed in (0, 1))
     assert one.counters["batches"] != other.counters["batches"]
     assert one.digest == other.digest
 
 
 class Quiet(FyrehoseScenario):
-    """Nothing goes wrong."""
+    """A run without faults."""
 
     name: ClassVar[str] = "fyrehose.quiet"
     duration: ClassVar[float] = 60.0
@@ -122,14 +117,14 @@ class Quiet(FyrehoseScenario):
         return replace(super().make_link(rng), loss=0.0, duplication=0.0, jitter=0.0)
 
 
-def ran(scenario: FyrehoseScenario) -> FyrehoseScenario:
+def run_without_violation(scenario: FyrehoseScenario) -> FyrehoseScenario:
     violation = scenario.run().violation
     assert violation is None, violation
     return scenario
 
 
-def test_without_faults_nothing_is_sent_twice_and_nothing_asked_for_again() -> None:
-    scenario = ran(Quiet(1))
+def test_without_faults_nothing_is_retransmitted_or_requested() -> None:
+    scenario = run_without_violation(Quiet(1))
     numbers = 300 + 3
     assert scenario.statistics()["numbered"] == numbers
     one, two, publisher, oldest, numbered = scenario.participants
@@ -143,20 +138,20 @@ def test_without_faults_nothing_is_sent_twice_and_nothing_asked_for_again() -> N
     assert scenario.statistics()["reported lost"] == 0
 
 
-def test_the_numbers_go_on_where_the_killed_backbone_left_off() -> None:
+def test_numbering_continues_without_a_gap_after_the_backbone_was_killed() -> None:
     faults = FaultSchedule.parse("30.0 crash backbone killed for 3.0\n40.0 crash backbone killed for 0.1")
-    scenario = ran(Quiet(2, faults=faults))
+    scenario = run_without_violation(Quiet(2, faults=faults))
     assert scenario.backbone.host.boots == 3
     assert sorted(scenario.content.truth) == list(range(1, scenario.content.last + 1))
 
 
-def test_a_power_failure_leaves_a_hole_and_no_number_twice() -> None:
-    scenario = ran(Quiet(3, faults=FaultSchedule.parse("30.0 crash backbone power lost for 3.0")))
+def test_a_power_failure_of_the_backbone_leaves_a_gap_and_repeats_no_number() -> None:
+    scenario = run_without_violation(Quiet(3, faults=FaultSchedule.parse("30.0 crash backbone power lost for 3.0")))
     assert list(scenario.participants[0].application.lost)
     assert scenario.content.last > 1_000
 
 
-def test_who_was_away_for_a_while_goes_on_where_it_was() -> None:
+def test_a_resuming_client_continues_at_its_position_after_a_crash() -> None:
     class Away(Quiet):
         profiles = (
             ClientProfile("publisher", publishes=True),
@@ -164,7 +159,7 @@ def test_who_was_away_for_a_while_goes_on_where_it_was() -> None:
             ClientProfile("two"),
         )
 
-    scenario = ran(
+    scenario = run_without_violation(
         Away(4, faults=FaultSchedule.parse("20.0 crash one killed for 10.0\n20.0 crash two killed for 10.0"))
     )
     _, one, two = scenario.participants
@@ -173,7 +168,7 @@ def test_who_was_away_for_a_while_goes_on_where_it_was() -> None:
     assert not one.application.lost
 
 
-def test_a_backbone_that_loses_its_disk_refuses_to_number_a_stream_that_clients_know() -> None:
+def test_a_backbone_that_lost_its_disk_refuses_to_number_a_known_stream() -> None:
     scenario = Quiet(5, faults=FaultSchedule.parse("30.0 crash backbone disk lost for 1.0"))
     violation = scenario.run().violation
     assert violation is not None
@@ -185,72 +180,75 @@ def test_a_backbone_that_loses_its_disk_refuses_to_number_a_stream_that_clients_
     )
 
 
-def spoiled(spoil: Callable[[FyrehoseScenario], object]) -> InvariantViolated:
-    """Return what the invariants say of a run that was well until ``spoil`` was let loose on what they look at."""
-    scenario = ran(Quiet(6))
+def violation_after(corrupt: Callable[[FyrehoseScenario], object]) -> InvariantViolated:
+    """Run without violation, apply ``corrupt``, and return the violation found after it."""
+    scenario = run_without_violation(Quiet(6))
     try:
-        spoil(scenario)
+        corrupt(scenario)
         for watching in scenario.invariants:
             watching.sample()
             watching.check()
     except InvariantViolated as violation:
         return violation
-    pytest.fail("nobody noticed")
+    pytest.fail("no invariant was violated")
 
 
-def invariant(scenario: FyrehoseScenario, kind: type[FyrehoseInvariant]) -> Any:
+def find_invariant(scenario: FyrehoseScenario, kind: type[FyrehoseInvariant]) -> Any:
     return next(one for one in scenario.invariants if isinstance(one, kind))
 
 
-def tell(kind: type[FyrehoseInvariant], event: object) -> Callable[[FyrehoseScenario], object]:
-    """Let an invariant hear of something that the first subscriber tells, after the last number, 303."""
-    return lambda scenario: invariant(scenario, kind).event_emitted(scenario.participants[0].host, event)
+def emit_event(kind: type[FyrehoseInvariant], event: object) -> Callable[[FyrehoseScenario], object]:
+    """Return a function that feeds an invariant an event of the first subscriber after number 303."""
+    return lambda scenario: find_invariant(scenario, kind).event_emitted(scenario.participants[0].host, event)
 
 
-def forget(scenario: FyrehoseScenario) -> None:
+def forget_message(scenario: FyrehoseScenario) -> None:
     application = scenario.participants[0].application
     application.handed.discard(17)
     application.envelopes = {envelope for envelope in application.envelopes if envelope.counter != 16}
 
 
 @pytest.mark.parametrize(
-    ("spoil", "expected"),
+    ("corrupt", "expected"),
     [
         (
-            tell(InOrder, MessagesDelivered([Message(303, 0, b"", b"")])),
+            emit_event(InOrder, MessagesDelivered([Message(303, 0, b"", b"")])),
             "303 delivered or reported as lost after 303",
         ),
-        (tell(InOrder, MessagesDelivered([Message(305, 0, b"", b"")])), "304 neither delivered nor reported as lost"),
-        (tell(InOrder, MessagesDelivered([Message(304, 0, b"", b"")])), "which was not sent under this number"),
-        (tell(InOrder, MessagesLost(303, 310)), "303 delivered or reported"),
-        (tell(InOrder, MessagesLost(306, 310)), "304 neither delivered"),
-        (tell(InOrder, MessagesLost(304, 303)), "which is not a range"),
         (
-            lambda scenario: invariant(scenario, ExactlyOnce).event_emitted(
+            emit_event(InOrder, MessagesDelivered([Message(305, 0, b"", b"")])),
+            "304 neither delivered nor reported as lost",
+        ),
+        (emit_event(InOrder, MessagesDelivered([Message(304, 0, b"", b"")])), "which was not sent under this number"),
+        (emit_event(InOrder, MessagesLost(303, 310)), "303 delivered or reported"),
+        (emit_event(InOrder, MessagesLost(306, 310)), "304 neither delivered"),
+        (emit_event(InOrder, MessagesLost(304, 303)), "which is not a range"),
+        (
+            lambda scenario: find_invariant(scenario, ExactlyOnce).event_emitted(
                 scenario.participants[0].host, MessagesDelivered([Message(304, 0, b"", scenario.content.truth[17])])
             ),
             "delivered again, as 304",
         ),
         (
-            lambda scenario: invariant(scenario, AcknowledgedArePublished).event_emitted(
+            lambda scenario: find_invariant(scenario, AcknowledgedArePublished).event_emitted(
                 scenario.participants[2].host, MessagesPublished([(4, 5)])
             ),
             "message 4 reported twice",
         ),
-        (forget, "17 of publisher was acknowledged, but neither delivered nor reported as lost"),
+        (forget_message, "17 of publisher was acknowledged, but neither delivered nor reported as lost"),
         (lambda scenario: scenario.participants[0].host.stop(), "not running, long after the last fault"),
     ],
 )
-def test_a_broken_invariant_says_what_broke_and_where(
-    spoil: Callable[[FyrehoseScenario], object], expected: str
+def test_a_violation_names_invariant_time_and_node(
+    corrupt: Callable[[FyrehoseScenario], object], expected: str
 ) -> None:
-    violation = spoiled(spoil)
+    violation = violation_after(corrupt)
     assert expected in violation.description
     assert violation.nodes
     assert f"at {violation.elapsed:.6f} s, {violation.nodes[0]}" in str(violation)
 
 
-def test_the_faults_of_a_seed_can_be_written_down_and_replayed() -> None:
+def test_the_fault_schedule_of_a_seed_round_trips_as_text() -> None:
     text = str(Restarts(7).faults)
     again = FaultSchedule.parse(text)
     assert again == Restarts(7).faults
@@ -258,18 +256,5 @@ def test_the_faults_of_a_seed_can_be_written_down_and_replayed() -> None:
 
 
 @pytest.mark.soak
-def test_random_seeds() -> None:
-    summaries = soak(SCENARIOS, float(os.environ.get("SOAK_SECONDS", "60")))
-    for name, summary in summaries.items():
-        print(
-            f"{name}: {summary.count:,} seeds, {summary.simulated_seconds / 3600:,.1f} hours simulated,"
-            f" {summary.operations:,} operations, {summary.faults:,} faults"
-        )
-    simulated = sum(summary.simulated_seconds for summary in summaries.values())
-    took = max(summary.real_seconds for summary in summaries.values())
-    count = sum(summary.count for summary in summaries.values())
-    print(f"{count:,} seeds, {simulated / took:,.0f} simulated hours an hour")
-    failures = [outcome for summary in summaries.values() for outcome in summary.failures]
-    assert not failures, "\n".join(
-        f"fyrehose simulate {outcome.scenario} --seed {outcome.seed}\n  {outcome.violation}" for outcome in failures
-    )
+def test_fyrehose_invariants_hold_with_random_seeds() -> None:
+    check_random_seeds(SCENARIOS)

@@ -30,7 +30,7 @@ from fyrehose_twisted.fyrehose.wire.packets import (
 Vector = dict[str, Any]
 
 KEEPALIVE_DRAWN_IN_V1 = bytes.fromhex("02 7f000001 0913")
-"""The example of a KEEPALIVE in document 001, whose type byte is that of a PUSH."""
+"""KEEPALIVE example of document 001, which has the type byte of a PUSH."""
 
 HERE: Address = ("192.0.2.7", 2323)
 TOKEN = bytes(range(16))
@@ -56,7 +56,7 @@ datagrams = st.binary(max_size=40) | st.builds(
 
 
 def named(fields: dict[str, Any], dialect: str) -> Packet:
-    """The packet whose fields a vector names."""
+    """Return the packet with the fields of a vector."""
     match fields:
         case {"type": "DELIVER", "sequence": sequence}:
             return Deliver(sequence, named_data(fields))
@@ -82,7 +82,7 @@ def named_data(fields: dict[str, Any]) -> bytes:
 
 
 def reason(datagram: Datagram, *, truncated: bool = False) -> str:
-    """Why ``datagram`` is malformed."""
+    """Return the reason why ``datagram`` is malformed."""
     with pytest.raises(MalformedPacket) as caught:
         decode(datagram, truncated=truncated)
     assert str(caught.value)
@@ -90,13 +90,13 @@ def reason(datagram: Datagram, *, truncated: bool = False) -> str:
 
 
 class TestVectors:
-    def test_a_golden_datagram_decodes_to_the_fields_it_names(self, golden: Vector) -> None:
+    def test_a_golden_datagram_decodes_to_its_listed_fields(self, golden: Vector) -> None:
         assert decode(golden["datagram"]) == named(golden["fields"], golden["dialect"])
 
-    def test_those_fields_encode_to_the_golden_datagram(self, golden: Vector) -> None:
+    def test_listed_fields_encode_to_the_golden_datagram(self, golden: Vector) -> None:
         assert encode(named(golden["fields"], golden["dialect"])) == golden["datagram"]
 
-    def test_a_malformed_datagram_is_refused_for_its_reason(self, malformed: Vector) -> None:
+    def test_a_malformed_datagram_is_refused_with_its_reason(self, malformed: Vector) -> None:
         assert (
             reason(malformed["datagram"])
             == {
@@ -126,7 +126,7 @@ class TestVectors:
             }[malformed["name"]]
         )
 
-    def test_an_edge_case_decodes_and_is_left_to_the_nodes(self, edge: Vector) -> None:
+    def test_a_valid_edge_case_decodes_without_error(self, edge: Vector) -> None:
         assert (
             decode(edge["datagram"])
             == {
@@ -140,7 +140,7 @@ class TestVectors:
             }[edge["name"]]
         )
 
-    def test_a_keepalive_is_sent_with_the_type_of_the_heading_not_of_the_example(
+    def test_a_keepalive_is_encoded_with_type_4_and_not_that_of_the_documents_example(
         self, vectors: dict[str, Vector]
     ) -> None:
         printed = vectors["keepalive_example_as_printed_v1"]["datagram"]
@@ -150,7 +150,7 @@ class TestVectors:
 
 class TestRoundTrip:
     @given(packets)
-    def test_decode_undoes_encode(self, packet: Packet) -> None:
+    def test_decoding_an_encoded_packet_returns_it(self, packet: Packet) -> None:
         assert decode(encode(packet)) == packet
 
     @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ class TestRoundTrip:
         ],
         ids=lambda packet: repr(packet)[:60],
     )
-    def test_every_field_reaches_its_limits(self, packet: Packet) -> None:
+    def test_packets_with_fields_at_their_limits_round_trip(self, packet: Packet) -> None:
         assert decode(encode(packet)) == packet
 
     def test_a_v1_keepalive_leaves_out_an_unset_token(self) -> None:
@@ -195,12 +195,12 @@ class TestRoundTrip:
 
 class TestDecoding:
     @given(datagrams)
-    def test_arbitrary_bytes_raise_nothing_but_malformed_packet(self, datagram: bytes) -> None:
+    def test_decoding_arbitrary_bytes_raises_only_malformed_packet(self, datagram: bytes) -> None:
         with suppress(MalformedPacket):
             decode(datagram)
 
     @given(datagrams)
-    def test_what_decodes_has_one_form_on_the_wire(self, datagram: bytes) -> None:
+    def test_a_decodable_datagram_has_one_encoding(self, datagram: bytes) -> None:
         with suppress(MalformedPacket):
             packet = decode(datagram)
             if isinstance(packet, Push) and packet.dialect is Dialect.V2:
@@ -208,13 +208,13 @@ class TestDecoding:
             assert encode(packet) == datagram
 
     @given(packets)
-    def test_any_bytes_like_object_will_do(self, packet: Packet) -> None:
+    def test_decode_accepts_any_bytes_like_object(self, packet: Packet) -> None:
         datagram = encode(packet)
         inside = memoryview(b"<" + datagram + b">")[1:-1]
         assert decode(bytearray(datagram)) == decode(memoryview(datagram)) == decode(inside) == packet
 
     @pytest.mark.parametrize("packet", [Deliver(1, b"data"), Push(b"data"), Keepalive(), KeepaliveAck(TOKEN)])
-    def test_a_packet_keeps_nothing_of_the_buffer_it_came_from(self, packet: Packet) -> None:
+    def test_a_decoded_packet_does_not_alias_its_buffer(self, packet: Packet) -> None:
         buffer = bytearray(encode(packet))
         decoded = decode(memoryview(buffer))
         buffer[:] = b"\xff" * len(buffer)
@@ -222,16 +222,16 @@ class TestDecoding:
         hash(decoded)
 
     @pytest.mark.parametrize("size", [1, 3, 7, 9, 17, 19, 29])
-    def test_every_other_type_byte_is_unknown(self, size: int) -> None:
+    def test_every_unassigned_type_byte_is_unknown(self, size: int) -> None:
         for kind in set(range(256)) - set(TYPE_BYTES) - {0x42, 0xC2}:
             assert reason(bytes([kind]) + bytes(size - 1)) == "unknown_type"
 
     @pytest.mark.parametrize("kind", [0x01, 0x02, 0x42, 0x82, 0xC2])
     @pytest.mark.parametrize("length", [MAX_DATA + 1, 65_535])
-    def test_data_over_the_documents_maximum_is_malformed(self, kind: int, length: int) -> None:
+    def test_data_over_the_maximum_is_malformed(self, kind: int, length: int) -> None:
         assert reason(bytes([kind]) + length.to_bytes(2, "big") + bytes(6 + length)) == "length"
 
-    def test_data_over_the_documents_maximum_is_malformed_in_a_v1_push_too(self) -> None:
+    def test_data_over_the_maximum_is_malformed_in_a_v1_push(self) -> None:
         assert reason(b"\x02\xff\xf7" + bytes(MAX_DATA + 1)) == "length"
 
     @pytest.mark.parametrize("kind", [0x04, 0x08])
@@ -242,7 +242,7 @@ class TestDecoding:
 
 class TestCutDatagrams:
     @given(packets)
-    def test_a_cut_packet_is_malformed_but_for_the_known_lookalikes(self, packet: Packet) -> None:
+    def test_a_shortened_packet_is_malformed_unless_it_equals_another_valid_packet(self, packet: Packet) -> None:
         lookalikes: dict[int, Packet] = {}
         match packet:
             case Push(data, Dialect.V2, confirm, again):
@@ -259,14 +259,14 @@ class TestCutDatagrams:
         assert found == lookalikes
 
     @given(packets, st.binary(min_size=1, max_size=5))
-    def test_bytes_behind_a_packet_make_it_malformed(self, packet: Packet, rest: bytes) -> None:
+    def test_trailing_bytes_make_a_packet_malformed(self, packet: Packet, rest: bytes) -> None:
         assert reason(encode(packet) + rest) in {"size", "length"}
 
     @given(packets)
-    def test_what_the_receive_call_cut_is_malformed_however_whole_it_looks(self, packet: Packet) -> None:
+    def test_a_datagram_flagged_truncated_is_malformed_even_if_it_parses(self, packet: Packet) -> None:
         assert reason(encode(packet), truncated=True) == "truncated"
 
-    def test_nothing_at_all_can_have_been_cut_too(self) -> None:
+    def test_an_empty_datagram_flagged_truncated_is_malformed(self) -> None:
         assert reason(b"", truncated=True) == "truncated"
 
 
@@ -277,19 +277,19 @@ class TestEncodeErrors:
         + [Push(bytes(MAX_DATA + 1), dialect, confirm) for dialect in Dialect for confirm in (False, True)],
         ids=["deliver", "push_v1", "push_v1_confirm", "push_v2", "push_v2_confirm"],
     )
-    def test_too_much_data_is_refused_with_its_size_and_the_limit(self, packet: Packet) -> None:
+    def test_encoding_too_much_data_is_refused_with_size_and_limit(self, packet: Packet) -> None:
         with pytest.raises(MessageTooLarge, match=r"65,527 bytes is over the limit of 65,526") as caught:
             encode(packet)
         assert (caught.value.size, caught.value.limit) == (MAX_DATA + 1, MAX_DATA)
 
     @pytest.mark.parametrize("sequence", [-1, MAX_SEQUENCE + 1])
-    def test_a_sequence_has_48_bits(self, sequence: int) -> None:
+    def test_encoding_a_sequence_number_over_48_bits_is_refused(self, sequence: int) -> None:
         with pytest.raises(UnencodableMessage, match="sequence"):
             encode(Deliver(sequence, b""))
 
     @pytest.mark.parametrize("packet", [Request(HERE, 1, 1), Forward(HERE, 1, 1)])
     @pytest.mark.parametrize(("first", "last"), [(-1, 1), (2, 1), (1, MAX_SEQUENCE + 1), (-2, -1)])
-    def test_a_range_is_not_empty_and_its_ends_have_48_bits(
+    def test_encoding_an_empty_range_or_one_over_48_bits_is_refused(
         self, packet: Request | Forward, first: int, last: int
     ) -> None:
         with pytest.raises(UnencodableMessage, match="range"):
@@ -310,39 +310,39 @@ class TestEncodeErrors:
             ("1.2.3.256", 1),
         ],
     )
-    def test_an_address_is_four_decimal_bytes_and_a_port(
+    def test_encoding_an_invalid_ipv4_address_or_port_is_refused(
         self, packet: Request | Forward | Keepalive, address: Address
     ) -> None:
         with pytest.raises(UnencodableMessage, match=r"port|IPv4"):
             encode(replace(packet, address=address))
 
     @pytest.mark.parametrize("flags", [-1, 2**48])
-    def test_flags_have_48_bits(self, flags: int) -> None:
+    def test_encoding_flags_over_48_bits_is_refused(self, flags: int) -> None:
         with pytest.raises(UnencodableMessage, match="flags"):
             encode(Keepalive(flags=flags))
 
     @pytest.mark.parametrize("size", [0, 1, 15, 17])
-    def test_the_token_of_a_keepalive_has_16_bytes(self, size: int) -> None:
+    def test_encoding_a_keepalive_token_of_other_than_16_bytes_is_refused(self, size: int) -> None:
         with pytest.raises(UnencodableMessage, match="token"):
             encode(Keepalive(token=bytes(size)))
 
     @pytest.mark.parametrize("size", [1, 15, 17])
-    def test_the_token_of_an_ack_has_16_bytes_or_none(self, size: int) -> None:
+    def test_encoding_an_ack_token_of_other_than_16_or_0_bytes_is_refused(self, size: int) -> None:
         with pytest.raises(UnencodableMessage, match="token"):
             encode(KeepaliveAck(bytes(size)))
 
     @pytest.mark.parametrize("packet", [Keepalive(flags=Flags.NOJOURNAL), Keepalive(token=TOKEN)])
-    def test_a_v1_keepalive_has_neither_flags_nor_a_token(self, packet: Keepalive) -> None:
+    def test_encoding_a_v1_keepalive_with_flags_or_a_token_is_refused(self, packet: Keepalive) -> None:
         with pytest.raises(UnencodableMessage, match="version 1"):
             encode(replace(packet, dialect=Dialect.V1))
 
     @pytest.mark.parametrize("error", [UnencodableMessage, MessageTooLarge])
-    def test_both_errors_are_the_callers_fault_and_value_errors(self, error: type[Exception]) -> None:
+    def test_encoding_errors_are_value_errors(self, error: type[Exception]) -> None:
         assert issubclass(error, LocalError)
         assert issubclass(error, ValueError)
 
 
-def test_the_keepalive_that_document_001_draws_is_no_packet_and_is_one_with_the_type_of_its_heading() -> None:
+def test_the_keepalive_drawn_in_document_001_decodes_only_with_the_type_of_its_heading() -> None:
     with pytest.raises(MalformedPacket) as refused:
         decode(KEEPALIVE_DRAWN_IN_V1)
     assert refused.value.reason == "length"

@@ -21,18 +21,18 @@ from fyrehose_twisted.fyrehose.wire.run_codec import VECTOR_MINIMUM
 
 
 @given(st.binary(min_size=8, max_size=8), st.integers(0, 2**64 - 1), st.binary(max_size=50))
-def test_round_trip(publisher: bytes, counter: int, payload: bytes) -> None:
+def test_an_envelope_round_trips(publisher: bytes, counter: int, payload: bytes) -> None:
     data = wrap(publisher, counter, payload)
     assert unwrap(data) == Envelope(publisher, counter)
     assert data[ENVELOPE_SIZE:] == payload
 
 
-def test_its_form_is_fixed() -> None:
+def test_an_envelope_has_its_documented_bytes() -> None:
     assert wrap(b"someones", 258, b"hi").hex() == "f7465901" + b"someones".hex() + "0000000000000102" + "6869"
     assert MAX_ENVELOPED == 65_478
 
 
-def test_what_is_cut_or_of_another_version_is_no_envelope() -> None:
+def test_a_shortened_envelope_or_one_of_another_version_is_none() -> None:
     data = wrap(b"someones", 1, b"")
     assert all(unwrap(data[:size]) is None for size in range(len(data)))
     assert unwrap(b"\xf7FY\x02" + data[4:]) is None
@@ -45,7 +45,7 @@ counts = st.sampled_from([1, 2, 3, VECTOR_MINIMUM - 1, VECTOR_MINIMUM, 2 * VECTO
 
 @st.composite
 def wrapped(draw: st.DrawFn) -> list[bytes]:
-    """Messages with counters that rise, by one publisher: another stretch, or part of one."""
+    """Messages of one publisher with rising counters."""
     first = draw(st.sampled_from([0, 1, 5, 2**32 - 3, 2**63 - 3, HIGHEST - 3, HIGHEST]))
     publisher, count = draw(st.sampled_from(PUBLISHERS)), draw(counts)
     return [wrap(publisher, (first + row) % (HIGHEST + 1), b"x" * (row % 3)) for row in range(count)]
@@ -55,8 +55,8 @@ bare = st.sampled_from([b"", b"text", MAGIC, wrap(b"someones", 1, b"")[:-1], b"\
 mixed = st.lists(wrapped() | wrapped() | st.lists(bare, max_size=3), max_size=4).map(lambda parts: [*chain(*parts)])
 
 
-def stretches(messages: list[bytes]) -> list[tuple[Envelope | None, int]]:
-    """What :func:`envelope_runs` returns, by looking at each message and the one before it."""
+def expected_runs(messages: list[bytes]) -> list[tuple[Envelope | None, int]]:
+    """Compute :func:`envelope_runs` message by message."""
     found: list[tuple[Envelope | None, int]] = []
     before: Envelope | None = None
     for row, data in enumerate(messages):
@@ -74,12 +74,12 @@ def stretches(messages: list[bytes]) -> list[tuple[Envelope | None, int]]:
 
 
 @given(mixed)
-def test_stretches_say_of_many_messages_what_unwrap_says_of_each(messages: list[bytes]) -> None:
-    assert envelope_runs(messages) == stretches(messages)
+def test_envelope_runs_equal_unwrapping_each_message(messages: list[bytes]) -> None:
+    assert envelope_runs(messages) == expected_runs(messages)
 
 
 @pytest.mark.parametrize("count", [2, VECTOR_MINIMUM - 1, VECTOR_MINIMUM, VECTOR_MINIMUM + 5])
-def test_a_stretch_ends_with_its_publisher_and_where_a_counter_is_left_out_or_comes_twice(count: int) -> None:
+def test_an_envelope_run_ends_at_another_publisher_or_a_skipped_or_repeated_counter(count: int) -> None:
     for row in range(1, count):
         for publisher, ahead in [(b"another1", 0), (b"someonez", 0), (b"someones", 1), (b"someones", -1)]:
             messages = [wrap(b"someones", 7 + at, b"") for at in range(row)]
@@ -91,7 +91,7 @@ def test_a_stretch_ends_with_its_publisher_and_where_a_counter_is_left_out_or_co
 
 
 @pytest.mark.parametrize("count", [2, VECTOR_MINIMUM - 1, VECTOR_MINIMUM])
-def test_what_has_no_envelope_and_room_for_one_is_told_from_what_has(count: int) -> None:
+def test_messages_without_an_envelope_are_separated_from_enveloped_ones(count: int) -> None:
     bare_ones = [b"\xf7FY\x02" + wrap(b"someones", row, b"")[4:] for row in range(count)]
     assert envelope_runs(bare_ones) == [(None, count)]
     messages = [*bare_ones, wrap(b"someones", count, b""), *bare_ones]
@@ -100,12 +100,12 @@ def test_what_has_no_envelope_and_room_for_one_is_told_from_what_has(count: int)
 
 @pytest.mark.parametrize("count", [2, VECTOR_MINIMUM, 100])
 @pytest.mark.parametrize("size", [0, 1, 4, ENVELOPE_SIZE - 1])
-def test_what_is_too_short_has_no_envelope_however_many_there_are(count: int, size: int) -> None:
+def test_messages_shorter_than_an_envelope_have_none(count: int, size: int) -> None:
     assert envelope_runs([wrap(b"someones", 1, b"")[:size]] * count) == [(None, count)]
 
 
 @pytest.mark.parametrize("count", [2, VECTOR_MINIMUM])
-def test_no_counter_follows_the_highest(count: int) -> None:
+def test_an_envelope_run_ends_at_the_maximum_counter(count: int) -> None:
     counters = [*range(HIGHEST - count + 2, HIGHEST + 1), 0]
     assert envelope_runs([wrap(b"someones", counter, b"") for counter in counters]) == [
         (Envelope(b"someones", counters[0]), count - 1),
@@ -114,18 +114,20 @@ def test_no_counter_follows_the_highest(count: int) -> None:
 
 
 @given(mixed, st.integers(0, 40), st.integers(1, 10**6))
-def test_runs_say_of_a_block_what_unwrap_says_of_each_record(messages: list[bytes], skip: int, number: int) -> None:
+def test_envelope_columns_of_a_block_equal_unwrapping_each_record(
+    messages: list[bytes], skip: int, number: int
+) -> None:
     offsets = np.cumsum([3, *map(len, messages)], dtype=np.uint32)
     positions = np.arange(number, number + len(messages), dtype=np.uint64)
     positions[skip:] += np.uint64(1)
     found = envelope_columns(positions, offsets, memoryview(b"any" + b"".join(messages))).runs()
-    told = [
+    unwrapped = [
         (run.number + row, Envelope(run.publisher.to_bytes(8, "big"), run.counter + row))
         for run in found
         for row in range(run.length)
     ]
     numbers = zip(positions.tolist(), map(unwrap, messages), strict=True)
-    assert told == [(number, envelope) for number, envelope in numbers if envelope is not None]
+    assert unwrapped == [(number, envelope) for number, envelope in numbers if envelope is not None]
     assert all(
         before.publisher != after.publisher
         or before.counter + before.length != after.counter

@@ -42,18 +42,18 @@ def reason(datagram: bytes) -> str:
 
 
 @given(extensions)
-def test_what_is_encoded_is_decoded_again(packet: Extension) -> None:
+def test_an_extension_packet_round_trips(packet: Extension) -> None:
     assert decode(encode(packet)) == packet
 
 
 @given(extensions, st.data())
-def test_one_that_is_cut_off_is_malformed(packet: Extension, data: st.DataObject) -> None:
+def test_a_shortened_extension_packet_is_malformed(packet: Extension, data: st.DataObject) -> None:
     datagram = encode(packet)
     assert reason(datagram[: data.draw(st.integers(1, len(datagram) - 1))]) in ("checksum", "unknown_type")
 
 
 @given(extensions, st.data())
-def test_one_bit_that_flips_makes_it_malformed(packet: Extension, data: st.DataObject) -> None:
+def test_an_extension_packet_with_a_flipped_bit_is_malformed(packet: Extension, data: st.DataObject) -> None:
     datagram = bytearray(encode(packet))
     bit = data.draw(st.integers(8, 8 * len(datagram) - 1))
     datagram[bit // 8] ^= 1 << bit % 8
@@ -61,13 +61,13 @@ def test_one_bit_that_flips_makes_it_malformed(packet: Extension, data: st.DataO
 
 
 @given(st.sampled_from(ExtensionKind), st.binary(max_size=300))
-def test_arbitrary_bytes_raise_nothing_else(kind: ExtensionKind, noise: bytes) -> None:
+def test_decoding_an_arbitrary_extension_body_raises_only_malformed_packet(kind: ExtensionKind, noise: bytes) -> None:
     body = bytes((PacketType.EXTENSION, kind)) + noise
     with suppress(MalformedPacket):
         decode(body + crc32(body).to_bytes(4, "big"))
 
 
-def test_an_asked_for_an_empty_range_is_malformed() -> None:
+def test_an_asked_packet_with_an_empty_range_is_malformed() -> None:
     datagram = encode(Asked(TOKEN, 4, 5, 1))
     body = datagram[:18] + datagram[26:34] + datagram[18:26] + datagram[34:-4]
     assert reason(body + crc32(body).to_bytes(4, "big")) == "range"
@@ -82,6 +82,6 @@ def test_an_asked_for_an_empty_range_is_malformed() -> None:
         Status(TOKEN, 1, 1, (Holding(1, 1),) * (MAX_HOLDINGS + 1)),
     ],
 )
-def test_a_field_out_of_range_is_refused(packet: Extension) -> None:
+def test_encoding_an_extension_field_out_of_range_is_refused(packet: Extension) -> None:
     with pytest.raises(UnencodableMessage):
         encode(packet)

@@ -37,11 +37,11 @@ TYPE_BYTES = [0x01, 0x02, 0x82, 0x04, 0x08, 0x10, 0x20, 0x00, 0x03, 0x81, 0xFF]
 DATA_TYPES = [PacketType.DELIVER, PacketType.PUSH, PacketType.PUSH | CONFIRM]
 COUNTS = [1, 2, VECTOR_MINIMUM - 1, VECTOR_MINIMUM, VECTOR_MINIMUM + 1, 3 * VECTOR_MINIMUM]
 TURNS = [0, 2**8, 2**16, 2**32, 2**40, 2**47, 2**48]
-"""Where the bytes of a number roll over."""
+"""Numbers at which a byte carries over."""
 
 
 def sequences(count: int) -> st.SearchStrategy[int]:
-    """The first of ``count`` numbers, mostly near where they roll over."""
+    """Draw the first of ``count`` numbers, mostly near a carry."""
     highest = MAX_SEQUENCE + 1 - count
     near = st.builds(lambda turn, by: min(max(0, turn + by), highest), st.sampled_from(TURNS), st.integers(-count, 2))
     return near | st.integers(0, highest)
@@ -49,7 +49,7 @@ def sequences(count: int) -> st.SearchStrategy[int]:
 
 @st.composite
 def numbers(draw: st.DrawFn, count: int) -> list[int]:
-    """``count`` numbers, rising but for breaks anywhere."""
+    """Draw ``count`` rising numbers with gaps anywhere."""
     found: list[int] = []
     for end in sorted({*draw(st.sets(st.integers(1, count), max_size=3)), count}):
         more = end - len(found)
@@ -60,7 +60,7 @@ def numbers(draw: st.DrawFn, count: int) -> list[int]:
 
 @st.composite
 def nearly_equal(draw: st.DrawFn) -> tuple[bytearray, DatagramRun]:
-    """A run of datagrams that are one kind of packet but for a few bytes, with others' bytes on both sides of it."""
+    """Draw a run of one kind of packet with a few damaged bytes, between unrelated bytes."""
     size = draw(st.sampled_from([0, 1, 3, 8, 9, 10, 13, 300]) | st.integers(0, 40))
     count = draw(st.sampled_from(COUNTS)) if size else 1
     kind = draw(st.sampled_from(DATA_TYPES) | st.sampled_from(TYPE_BYTES))
@@ -88,7 +88,7 @@ def run_of(datagrams: list[bytes]) -> tuple[bytearray, DatagramRun]:
 
 
 def packets(buffer: bytearray, run: DatagramRun) -> list[Packet | None]:
-    """What ``decode`` says of each datagram of a run."""
+    """Decode each datagram of a run, ``None`` for malformed ones."""
 
     def packet(datagram: memoryview) -> Packet | None:
         try:
@@ -120,20 +120,20 @@ def delivered_one_by_one(buffer: bytearray, run: DatagramRun) -> list[Stretch] |
 
 
 def check(buffer: bytearray, run: DatagramRun) -> None:
-    """Compare with ``decode`` what is said of a run, which stays as it is."""
+    """Compare the run codec with ``decode``; the run must stay unchanged."""
     before = bytes(buffer)
     assert count_leading_pushes(buffer, run) == leading_one_by_one(buffer, run)
     assert split_delivers(buffer, run) == delivered_one_by_one(buffer, run)
     assert buffer == before
 
 
-class TestWhatIsSaidOfARun:
+class TestEquivalenceToDecode:
     @given(nearly_equal())
-    def test_is_what_decode_says_of_its_datagrams(self, found: tuple[bytearray, DatagramRun]) -> None:
+    def test_the_run_codec_equals_decode_for_each_datagram(self, found: tuple[bytearray, DatagramRun]) -> None:
         check(*found)
 
     @pytest.mark.parametrize("count", [1, VECTOR_MINIMUM])
-    def test_is_what_decode_says_of_every_vector(self, count: int, vectors: dict[str, Vector]) -> None:
+    def test_the_run_codec_equals_decode_for_every_golden_vector(self, count: int, vectors: dict[str, Vector]) -> None:
         for vector in vectors.values():
             datagram = vector["datagram"]
             if datagram or count == 1:
@@ -142,11 +142,11 @@ class TestWhatIsSaidOfARun:
     @pytest.mark.parametrize("kind", DATA_TYPES)
     @pytest.mark.parametrize("header", [PUSH_V1_HEADER.size, DATA_HEADER.size])
     @pytest.mark.parametrize("length", [255, 256, 257, MAX_DATA, MAX_DATA + 1, 65_535])
-    def test_is_what_decode_says_of_long_data(self, kind: int, header: int, length: int) -> None:
+    def test_the_run_codec_equals_decode_for_long_data(self, kind: int, header: int, length: int) -> None:
         check(*run_of([bytes([kind]) + length.to_bytes(2, "big") + bytes(header - 3 + length)] * 2))
 
     @pytest.mark.parametrize("count", COUNTS)
-    def test_counts_all_and_only_those_that_are_whole(self, count: int) -> None:
+    def test_count_leading_pushes_stops_at_the_first_damaged_header(self, count: int) -> None:
         pushes = [encode(Push(b"abc", confirm=True))] * count
         buffer, run = run_of(pushes)
         assert count_leading_pushes(buffer, run) == count
@@ -157,7 +157,7 @@ class TestWhatIsSaidOfARun:
                 assert count_leading_pushes(spoilt, run) == wrong
 
     @pytest.mark.parametrize("count", COUNTS[1:])
-    def test_ends_with_the_first_that_is_wrong_whatever_is_wrong_with_it(self, count: int) -> None:
+    def test_count_leading_pushes_stops_at_the_first_of_two_damages(self, count: int) -> None:
         packets: list[Packet] = [Push(b"abc"), Deliver(5, b"abc")]
         for packet in packets:
             buffer, run = run_of([encode(packet)] * count)
@@ -169,21 +169,21 @@ class TestWhatIsSaidOfARun:
                 assert split_delivers(spoilt, run) is None
 
     @pytest.mark.parametrize("count", COUNTS[1:])
-    def test_counts_only_those_with_confirm_or_only_those_without(self, count: int) -> None:
+    def test_count_leading_pushes_stops_where_confirm_changes(self, count: int) -> None:
         for first in (False, True):
             pushes = [encode(Push(b"abc", confirm=first))] * (count - 1) + [encode(Push(b"abc", confirm=not first))]
             assert count_leading_pushes(*run_of(pushes)) == count - 1
 
     @pytest.mark.parametrize("packet", [Deliver(7, b"abc"), Push(b"abc")])
-    def test_is_nothing_where_the_receive_call_cut_it(self, packet: Packet) -> None:
+    def test_a_truncated_run_has_no_pushes_and_no_delivers(self, packet: Packet) -> None:
         buffer, run = run_of([encode(packet)])
         cut = run._replace(truncated=True)
         assert (count_leading_pushes(buffer, cut), split_delivers(buffer, cut)) == (0, None)
 
 
-class TestDelivered:
+class TestSplitDelivers:
     @pytest.mark.parametrize("count", COUNTS)
-    def test_a_stretch_breaks_wherever_the_numbers_do(self, count: int) -> None:
+    def test_a_deliver_run_is_split_at_each_gap_in_its_numbers(self, count: int) -> None:
         for turn in TURNS[1:]:
             first = turn - 1 - count // 2 if turn <= MAX_SEQUENCE else turn - count - 10
             for row in range(count):
@@ -192,7 +192,7 @@ class TestDelivered:
                 assert split_delivers(buffer, run) == delivered_one_by_one(buffer, run)
 
     @pytest.mark.parametrize("count", COUNTS[1:])
-    def test_a_number_of_which_any_byte_is_another_breaks_a_stretch(self, count: int) -> None:
+    def test_a_deliver_run_is_split_where_any_byte_of_a_number_differs(self, count: int) -> None:
         first = 0x0102_0304_0506
         for row, position in product(range(count), range(6)):
             buffer, run = run_of([encode(Deliver(first + at, b"x")) for at in range(count)])
@@ -200,13 +200,13 @@ class TestDelivered:
             assert split_delivers(buffer, run) == delivered_one_by_one(buffer, run)
 
     @pytest.mark.parametrize("count", [2, VECTOR_MINIMUM])
-    def test_no_number_follows_the_highest(self, count: int) -> None:
+    def test_a_deliver_run_is_split_at_the_maximum_sequence_number(self, count: int) -> None:
         found = [*range(MAX_SEQUENCE - count + 2, MAX_SEQUENCE + 1), 0]
         buffer, run = run_of([encode(Deliver(sequence, b"")) for sequence in found])
         assert split_delivers(buffer, run) == [(found[0], [b""] * (count - 1)), (0, [b""])]
 
     @pytest.mark.parametrize("count", [1, VECTOR_MINIMUM])
-    def test_the_data_outlives_the_buffer(self, count: int) -> None:
+    def test_split_delivers_copies_data_out_of_the_buffer(self, count: int) -> None:
         buffer, run = run_of([encode(Deliver(5 + row, b"abc")) for row in range(count)])
         stretches = split_delivers(buffer, run)
         buffer[:] = bytes(len(buffer))
@@ -214,9 +214,9 @@ class TestDelivered:
         assert all(type(data) is bytes for _, stretch in stretches for data in stretch)
 
 
-class TestNumber:
+class TestNumberPushes:
     @given(st.data(), st.binary(max_size=20), st.booleans(), st.sampled_from(COUNTS) | st.integers(1, 300))
-    def test_it_equals_encoding_one_by_one_and_touches_nothing_else(
+    def test_number_pushes_equals_encoding_each_deliver_and_changes_no_other_bytes(
         self, data: st.DataObject, filling: bytes, confirm: bool, count: int
     ) -> None:
         before, after = data.draw(st.binary(max_size=30)), data.draw(st.binary(max_size=30))
@@ -230,7 +230,7 @@ class TestNumber:
 
     @pytest.mark.parametrize("count", COUNTS)
     @pytest.mark.parametrize("turn", TURNS[1:])
-    def test_numbers_roll_over_anywhere(self, count: int, turn: int) -> None:
+    def test_number_pushes_carries_over_all_bytes_of_the_number(self, count: int, turn: int) -> None:
         pushes = [encode(Push(b"x"))] * count
         for first in range(turn - count, (turn if turn <= MAX_SEQUENCE else turn - count) + 1):
             if first < 0:
@@ -240,14 +240,14 @@ class TestNumber:
             assert buffer == b"".join(encode(Deliver(first + row, b"x")) for row in range(count))
 
     @pytest.mark.parametrize("stop", [1, VECTOR_MINIMUM, VECTOR_MINIMUM + 1])
-    def test_the_rest_of_a_run_stays_as_it_is(self, stop: int) -> None:
+    def test_number_pushes_leaves_the_rest_of_a_run_unchanged(self, stop: int) -> None:
         pushes = [encode(Push(b"abc"))] * (2 * VECTOR_MINIMUM)
         buffer, run = run_of(pushes)
         number_pushes(buffer, run.size, (1 + stop) * run.size, run.size, 9)
         delivers = [encode(Deliver(9 + row, b"abc")) for row in range(stop)]
         assert buffer == b"".join([pushes[0], *delivers, *pushes[1 + stop :]])
 
-    def test_what_was_numbered_is_delivered(self) -> None:
+    def test_numbered_pushes_are_split_as_delivers(self) -> None:
         for count in COUNTS:
             buffer, run = run_of([encode(Push(b"%3d" % row)) for row in range(count)])
             number_pushes(buffer, run.start, run.stop, run.size, 2**32 - 3)
@@ -262,18 +262,20 @@ class TestEncodePushes:
         st.sampled_from(Dialect),
         st.booleans(),
     )
-    def test_it_equals_encoding_one_by_one(self, messages: list[bytes], dialect: Dialect, confirm: bool) -> None:
+    def test_encode_pushes_equals_encoding_each_push(
+        self, messages: list[bytes], dialect: Dialect, confirm: bool
+    ) -> None:
         bursts = encode_pushes(messages, dialect, confirm)
         pushes = [encode(Push(message, dialect, confirm)) for message in messages]
         assert [datagram for burst in bursts for datagram in burst.iter_datagrams()] == pushes
         assert len(bursts) == len(list(groupby(messages, len)))
         assert all(len(datagram) == burst.size for burst in bursts for datagram in burst.iter_datagrams())
 
-    def test_nothing_is_no_burst(self) -> None:
+    def test_encode_pushes_of_no_messages_returns_no_bursts(self) -> None:
         assert encode_pushes([], Dialect.V2, False) == []
 
     @pytest.mark.parametrize("dialect", Dialect)
-    def test_what_fits_no_datagram_is_refused(self, dialect: Dialect) -> None:
+    def test_encode_pushes_refuses_a_message_larger_than_a_datagram(self, dialect: Dialect) -> None:
         assert len(encode_pushes([bytes(MAX_DATA)], dialect, False)) == 1
         with pytest.raises(MessageTooLarge):
             encode_pushes([b"", bytes(MAX_DATA + 1)], dialect, False)

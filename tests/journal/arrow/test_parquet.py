@@ -1,4 +1,4 @@
-"""Parquet files: what they hold, and going on where an earlier run stopped."""
+"""Parquet export: contents of files and continuation of earlier runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def journal(tmp_path: Path) -> Any:
 
 
 class Exported:
-    """What one run wrote."""
+    """Result of one export."""
 
     def __init__(self, journal: Journal, numbers: int = 100) -> None:
         journal.commit()
@@ -67,7 +67,7 @@ class Exported:
         return sorted(row["sequence"] for name in self.names for row in self.rows(name))
 
 
-def test_columns(journal: Journal) -> None:
+def test_exported_columns_have_their_documented_types(journal: Journal) -> None:
     journal.append([Record(STREAM, 7, 1, 1_700_000_000_123_456, b"\x00\xff"), Record(STREAM, 7, 2, 5, b"")])
     journal.lose(7, 3, 4)
     exported = Exported(journal)
@@ -96,7 +96,7 @@ def test_columns(journal: Journal) -> None:
 
 
 @pytest.mark.parametrize("in_order", [False, True])
-def test_lost_numbers_stand_where_they_belong(journal: Journal, in_order: bool) -> None:
+def test_lost_numbers_are_exported_as_rows_in_order(journal: Journal, in_order: bool) -> None:
     lost = {*range(1, 4), 10, *range(20, 35), 50, 51, 99}
     journal.begin(0, 1)
     journal.append(records(one for one in range(1, 100) if one not in lost))
@@ -114,12 +114,12 @@ def test_lost_numbers_stand_where_they_belong(journal: Journal, in_order: bool) 
         assert (row["received_at"] is None) == (one in lost)
 
 
-def test_only_what_lies_below_the_watermark(journal: Journal) -> None:
+def test_only_records_below_the_watermark_are_exported(journal: Journal) -> None:
     journal.append(records([1, 2, 4]))
     assert Exported(journal).numbers() == [1, 2]
 
 
-def test_it_goes_on_where_it_stopped(journal: Journal) -> None:
+def test_an_export_continues_after_its_last_complete_file(journal: Journal) -> None:
     journal.append(records(range(5, 260)))
     exported = Exported(journal)
     assert exported.names == ["0-105-204.parquet", "0-205-259.parquet", "0-5-104.parquet"]
@@ -137,7 +137,7 @@ def test_it_goes_on_where_it_stopped(journal: Journal) -> None:
     assert (exported.out / NAME / "0-5-104.parquet").stat().st_mtime_ns == before
 
 
-def test_epochs_and_numbers_that_wrap(tmp_path: Path) -> None:
+def test_epochs_and_wrapping_numbers_are_exported_by_position(tmp_path: Path) -> None:
     wrap = 2**63
     (tmp_path / "journal").mkdir()
     with closing(Journal(LocalDirectory(tmp_path / "journal"), STREAM, wrap=wrap)) as journal:
@@ -148,7 +148,7 @@ def test_epochs_and_numbers_that_wrap(tmp_path: Path) -> None:
         assert [row["sequence"] for row in exported.rows(exported.names[0])] == [wrap - 2, wrap - 1, 0, 1]
 
 
-def test_a_crash_between_a_longer_file_and_the_removal_of_the_shorter(journal: Journal) -> None:
+def test_an_export_removes_shorter_files_left_by_a_crash(journal: Journal) -> None:
     journal.append(records(range(1, 50)))
     exported = Exported(journal)
     short = (exported.out / NAME / "0-1-49.parquet").read_bytes()
@@ -161,7 +161,7 @@ def test_a_crash_between_a_longer_file_and_the_removal_of_the_shorter(journal: J
     assert [name for name in exported.names if not name.startswith(".")] == ["0-1-80.parquet"]
 
 
-def test_retention_takes_what_the_last_file_began_with(tmp_path: Path) -> None:
+def test_an_export_reports_records_removed_by_retention(tmp_path: Path) -> None:
     (tmp_path / "journal").mkdir()
     config = JournalConfig(retention=Retention(size=1))
     with closing(Journal(LocalDirectory(tmp_path / "journal"), STREAM, config=config)) as journal:
@@ -177,7 +177,7 @@ def test_retention_takes_what_the_last_file_began_with(tmp_path: Path) -> None:
         assert exported.names == ["0-1-50.parquet", "0-61-70.parquet"]
 
 
-def test_a_jump_is_not_written_number_by_number(journal: Journal) -> None:
+def test_a_large_gap_is_not_exported_number_by_number(journal: Journal) -> None:
     journal.append(records(range(1, 31)))
     journal.lose(0, 31, 2**60)
     journal.append(records([2**60 + 1]))
@@ -188,7 +188,7 @@ def test_a_jump_is_not_written_number_by_number(journal: Journal) -> None:
     assert len(exported.numbers()) == 100 + (2**60 + 1) % 100
 
 
-def test_damage_leaves_no_file_with_a_hole(journal: Journal, tmp_path: Path) -> None:
+def test_a_damaged_journal_exports_no_incomplete_file(journal: Journal, tmp_path: Path) -> None:
     journal.append(records(range(1, 201)))
     journal.commit()
     journal.roll()
@@ -204,7 +204,9 @@ def test_damage_leaves_no_file_with_a_hole(journal: Journal, tmp_path: Path) -> 
     assert not list((tmp_path / "out").rglob("*.parquet"))
 
 
-def test_an_index_that_promises_too_much(journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_fails_if_the_index_lists_missing_records(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     journal.append(records(range(1, 11)))
     journal.commit()
     monkeypatch.setattr(JournalReader, "read", lambda *_: iter(()))
@@ -212,7 +214,7 @@ def test_an_index_that_promises_too_much(journal: Journal, tmp_path: Path, monke
         Exported(journal)
 
 
-def test_one_at_a_time(journal: Journal, tmp_path: Path) -> None:
+def test_concurrent_exports_to_one_directory_are_refused(journal: Journal, tmp_path: Path) -> None:
     journal.append(records([1]))
     (tmp_path / "out" / NAME).mkdir(parents=True)
     busy = pytest.raises(JournalInUse, match="another process that writes Parquet")
@@ -220,13 +222,13 @@ def test_one_at_a_time(journal: Journal, tmp_path: Path) -> None:
         Exported(journal)
 
 
-def test_without_pyarrow(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_without_pyarrow_names_the_missing_extra(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'fyrehose_twisted\[parquet\]'"):
         Exported(journal)
 
 
-def test_no_object_is_made_for_each_record(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_creates_no_object_per_record(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     journal.append(records(range(1, 101)))
     journal.commit()
 
@@ -239,7 +241,7 @@ def test_no_object_is_made_for_each_record(journal: Journal, monkeypatch: pytest
     assert Exported(journal).numbers() == list(range(1, 101))
 
 
-def test_pieces_of_a_block() -> None:
+def test_a_block_is_split_by_payload_size() -> None:
     sizes = [3, 0, 4, 9, 1, 1]
     offsets = np.cumsum([5, *sizes]).astype(np.uint32)
     block = Block(STREAM, 0, np.arange(6, dtype=np.uint64), np.zeros(6, np.int64), offsets, memoryview(bytes(40)))
@@ -247,7 +249,7 @@ def test_pieces_of_a_block() -> None:
     assert [len(piece) for piece in split_block(block)] == [6]
 
 
-def test_row_groups(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_row_groups_is_limited(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "GROUP_ROWS", 20)
     for low in range(1, 101, 10):
         journal.append(records(range(low, low + 10)))
@@ -258,9 +260,9 @@ def test_row_groups(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestManifest:
-    """What is there can be read while more is written."""
+    """Consistency of the manifest with the files during an export."""
 
-    def test_it_says_which_files_there_are_and_which_stay(self, journal: Journal) -> None:
+    def test_the_manifest_lists_files_and_which_are_final(self, journal: Journal) -> None:
         journal.append(records(range(1, 251)))
         exported = Exported(journal)
         manifest = read_manifest(exported.out / NAME)
@@ -281,10 +283,10 @@ class TestManifest:
             *((first, first + 99, True) for first in range(1, 400, 100))
         ]
 
-    def test_no_file_is_named_that_is_not_there_and_none_missing_that_replaced_another(
+    def test_the_manifest_is_consistent_with_the_files_at_any_time(
         self, journal: Journal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Whenever somebody looks."""
+        """Check after every change of the directory."""
         seen: list[bool] = []
         for name in ("rename", "unlink", "replace"):
             original = getattr(os, name)
@@ -310,7 +312,7 @@ class TestManifest:
             Exported(journal)
         assert len(seen) > 20
 
-    def test_files_of_an_earlier_release_get_one(self, journal: Journal) -> None:
+    def test_files_of_an_earlier_release_get_a_manifest(self, journal: Journal) -> None:
         journal.append(records(range(1, 251)))
         exported = Exported(journal)
         before = read_manifest(exported.out / NAME)
@@ -319,7 +321,9 @@ class TestManifest:
             assert Exported(journal).written == []
             assert read_manifest(exported.out / NAME) == before
 
-    def test_another_journal_does_not_write_among_them(self, journal: Journal, tmp_path: Path) -> None:
+    def test_an_export_of_another_journal_to_the_same_directory_is_refused(
+        self, journal: Journal, tmp_path: Path
+    ) -> None:
         journal.append(records(range(1, 251)))
         out = Exported(journal).out
         (tmp_path / "other").mkdir()
@@ -341,7 +345,7 @@ class TestManifest:
             ('{"version": 1, "tag": null, "stream": "x", "files": [{}]}', "is not a valid manifest"),
         ],
     )
-    def test_one_that_makes_no_sense(self, tmp_path: Path, content: str, words: str) -> None:
+    def test_an_invalid_manifest_is_reported(self, tmp_path: Path, content: str, words: str) -> None:
         (tmp_path / MANIFEST_NAME).write_text(content)
         with pytest.raises(JournalError, match=words):
             read_manifest(tmp_path)
@@ -352,7 +356,7 @@ class TestHalves:
         rows = [row for file in found.files for row in pq.read_table(file).to_pylist()]
         return [row["sequence"] for row in [*rows, *found.tail.read_all().to_pylist()]]
 
-    def test_what_is_sealed_and_what_came_later(self, journal: Journal) -> None:
+    def test_exported_files_and_later_records_make_the_whole_journal(self, journal: Journal) -> None:
         journal.append(records(range(1, 251)))
         out = Exported(journal).out
         journal.append(records(range(251, 301)))
@@ -363,25 +367,25 @@ class TestHalves:
             assert self.numbers(found) == list(range(1, 301))
             found = halves(reader, out)
             journal.append(records(range(301, 501)))
-            Exported(journal)  # It replaces the last file meanwhile, and what was found still reads the same.
+            Exported(journal)  # It replaces the last file, and the earlier result still reads the same.
             assert self.numbers(found) == list(range(1, 301))
 
-    def test_before_anything_was_sealed(self, journal: Journal, tmp_path: Path) -> None:
+    def test_records_are_read_from_the_journal_before_any_export(self, journal: Journal, tmp_path: Path) -> None:
         journal.append(records(range(1, 11)))
         journal.commit()
         with closing(JournalReader(journal.directory)) as reader:
             found = halves(reader, tmp_path / "nowhere")
             assert (found.files, self.numbers(found)) == ([], list(range(1, 11)))
 
-    def test_the_latest_epoch_or_another(self, journal: Journal) -> None:
+    def test_halves_selects_the_latest_epoch_or_a_given_one(self, journal: Journal) -> None:
         journal.append([*records(range(1, 151)), *records(range(5, 8), epoch=2)])
         out = Exported(journal).out
         with closing(JournalReader(journal.directory)) as reader:
             assert self.numbers(halves(reader, out)) == [5, 6, 7]
             assert self.numbers(halves(reader, out, epoch=0)) == list(range(1, 151))
 
-    def test_what_only_the_last_file_has_is_read_there(self, tmp_path: Path) -> None:
-        """Retention was quicker than another file."""
+    def test_records_removed_from_the_journal_are_read_from_the_last_file(self, tmp_path: Path) -> None:
+        """Retention removes records before the next export."""
         (tmp_path / "journal").mkdir()
         config = JournalConfig(segment_bytes=500, retention=Retention(size=1_500))
         with closing(Journal(LocalDirectory(tmp_path / "journal"), STREAM, config=config)) as journal:

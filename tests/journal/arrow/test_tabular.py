@@ -1,4 +1,4 @@
-"""Journals as tables, without Spark."""
+"""Journals as Arrow tables, without Spark."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def pairs(found: Any) -> list[tuple[int, int]]:
 WHOLE = [*((0, number) for number in range(1, 101)), (1, 5), (1, 6), (1, 7)]
 
 
-def test_all_records_in_order_with_what_is_lost(reader: JournalReader) -> None:
+def test_a_table_has_all_records_and_losses_in_order(reader: JournalReader) -> None:
     found = reader.to_arrow()
     assert isinstance(found, pyarrow.RecordBatchReader)
     assert found.schema == arrow_schema(RECORD)
@@ -77,14 +77,14 @@ def test_all_records_in_order_with_what_is_lost(reader: JournalReader) -> None:
 
 
 @pytest.mark.parametrize("kind", ["writer", "memory"])
-def test_whoever_holds_records_has_them(tmp_path: Path, kind: str) -> None:
+def test_journals_and_readers_provide_to_arrow(tmp_path: Path, kind: str) -> None:
     journal: Any = MemoryJournal(STREAM) if kind == "memory" else Journal(LocalDirectory(tmp_path), STREAM)
     fill(journal)
     assert pairs(journal.to_arrow()) == WHOLE
     journal.close()
 
 
-def test_some_of_it(reader: JournalReader) -> None:
+def test_a_table_can_be_limited_to_an_epoch_a_range_and_columns(reader: JournalReader) -> None:
     assert pairs(reader.to_arrow(epoch=0, first=98)) == [(0, 98), (0, 99), (0, 100)]
     assert pairs(reader.to_arrow(epoch=0, first=3, last=4)) == [(0, 3), (0, 4)]
     assert pairs(reader.to_arrow(epoch=1, last=5)) == [(1, 5)]
@@ -95,7 +95,7 @@ def test_some_of_it(reader: JournalReader) -> None:
     assert set(reader.to_arrow(tuple(COLUMNS)).read_all().to_pydict()) == set(COLUMNS)
 
 
-def test_what_is_wrong_is_said_at_once(reader: JournalReader) -> None:
+def test_invalid_table_arguments_are_reported_at_once(reader: JournalReader) -> None:
     with pytest.raises(ConfigurationError, match="there is no column 'size'"):
         reader.to_arrow(["size"])
     with pytest.raises(ConfigurationError, match=f"{STREAM} has epochs 0, 1; select one"):
@@ -110,8 +110,8 @@ def test_an_empty_journal_is_an_empty_table(tmp_path: Path) -> None:
         assert reader.to_arrow().read_all().num_rows == 0
 
 
-def test_nobody_else_uses_the_reader_meanwhile(reader: JournalReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A database may read two tables of a journal in two threads."""
+def test_the_reader_is_locked_while_a_table_is_read(reader: JournalReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database may read two tables of one journal in two threads."""
     held: list[bool] = []
     original = Segment.read
 
@@ -127,7 +127,7 @@ def test_nobody_else_uses_the_reader_meanwhile(reader: JournalReader, monkeypatc
     assert not batches._lock_of(reader).locked()
 
 
-def test_it_reads_as_it_is_asked(tmp_path: Path) -> None:
+def test_a_table_is_read_lazily_in_batches(tmp_path: Path) -> None:
     with closing(Journal(LocalDirectory(tmp_path), STREAM)) as journal:
         journal.append(records(range(200_000)))
     with closing(open_reader(tmp_path)) as reader:
@@ -137,7 +137,7 @@ def test_it_reads_as_it_is_asked(tmp_path: Path) -> None:
 
 
 class TestDamage:
-    def test_in_the_middle(self, path: Path) -> None:
+    def test_damage_in_the_middle_is_raised_or_marked_lost(self, path: Path) -> None:
         seal(LocalDirectory(path), STREAM, 0)
         (file,) = path.glob("*.seg")
         spoil(file, b"message 55")
@@ -150,7 +150,7 @@ class TestDamage:
                 "lost",
             }
 
-    def test_at_the_end(self, path: Path) -> None:
+    def test_damage_at_the_end_is_raised_or_marked_lost(self, path: Path) -> None:
         with closing(Journal(LocalDirectory(path), STREAM)) as journal:
             journal.append(records(range(8, 20), epoch=1))
         (file,) = path.glob("*.log")
@@ -171,14 +171,14 @@ def spoil(file: Path, what: bytes, *, last: bool = False) -> None:
 
 @pytest.mark.extended
 class TestOthers:
-    """In one line each."""
+    """Reading a table in one line with other libraries."""
 
-    def test_pandas(self, reader: JournalReader) -> None:
+    def test_a_table_can_be_read_by_pandas(self, reader: JournalReader) -> None:
         frame = reader.to_arrow().read_pandas()
         assert list(zip(frame.epoch, frame.sequence, strict=True)) == WHOLE
 
-    def test_polars(self, path: Path) -> None:
-        """In a process of its own, since Polars keeps descriptors open."""
+    def test_a_table_can_be_read_by_polars(self, path: Path) -> None:
+        """Run in a subprocess, since Polars keeps descriptors open."""
         code = """
 import sys
 from pathlib import Path
@@ -191,7 +191,7 @@ print(polars.from_arrow(reader.to_arrow(["sequence"], epoch=1))["sequence"].to_l
         done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
         assert (done.stderr, done.stdout) == ("", f"{WHOLE}\n[5, 6, 7]\n")
 
-    def test_duckdb(self, reader: JournalReader) -> None:
+    def test_a_table_can_be_read_by_duckdb(self, reader: JournalReader) -> None:
         import duckdb
 
         found = duckdb.sql("select status, count(*) from reader group by all order by 1").fetchall()

@@ -1,4 +1,4 @@
-"""`fyrehose journal` as an operator types it."""
+"""Command line of `fyrehose journal`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 def records(sequences: Iterable[int], stream: str = STREAM, epoch: int = 0) -> list[Record]:
-    """A second between two."""
+    """Return records one second apart."""
     return [Record(stream, epoch, one, BEGAN + one % 1_000 * 1_000_000, b"tick %d" % one) for one in sequences]
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """The journal of one stream: 1 to 10, of which 4 and 5 are lost; 12 waits for 11."""
+    """Return a journal of 1 to 10, with 4 and 5 lost, and 12 above a gap at 11."""
     with closing(open_journal(tmp_path / "root", STREAM)) as journal:
         journal.append(records([1, 2, 3, 6, 7, 8, 9, 10, 12]))
         journal.lose(0, 4, 5)
@@ -54,7 +54,7 @@ def spoil(file: Path, offset: int) -> None:
 
 
 class TestLs:
-    def test_table(self, run: Run, root: Path) -> None:
+    def test_ls_prints_a_table_of_journals(self, run: Run, root: Path) -> None:
         status, out, err = run("ls", root)
         assert (status, err) == (0, "")
         heads, row = (line.split() for line in out.splitlines())
@@ -76,7 +76,7 @@ class TestLs:
             "WRITER": "no",
         }
 
-    def test_json_of_several_with_a_writer(self, run: Run, root: Path) -> None:
+    def test_ls_prints_several_journals_and_their_writer_as_json(self, run: Run, root: Path) -> None:
         with closing(open_journal(root, "fyrehose://other")) as journal:
             journal.append(records([5], "fyrehose://other", epoch=1))
             journal.append(records([7], "fyrehose://other", epoch=2))
@@ -91,7 +91,7 @@ class TestLs:
         ]
         assert (rows[2]["oldest"], rows[2]["newest"]) == (BEGAN + 1_000_000, BEGAN + 12_000_000)
 
-    def test_a_journal_without_records(self, run: Run, tmp_path: Path) -> None:
+    def test_ls_prints_a_journal_without_records(self, run: Run, tmp_path: Path) -> None:
         open_journal(tmp_path, STREAM).close()
         assert run("ls", tmp_path)[0] == 0
         with closing(open_journal(tmp_path, STREAM)) as journal:
@@ -99,7 +99,7 @@ class TestLs:
         status, out, _ = run("ls", tmp_path)
         assert (status, out.splitlines()[1].split()[:6]) == (0, [STREAM, "0", "7", "7", "6", "0"])
 
-    def test_it_takes_the_lock_from_nobody(self, run: Run, path: Path) -> None:
+    def test_ls_does_not_take_the_lock_of_a_writer(self, run: Run, path: Path) -> None:
         run("ls", path)
         with closing(Journal(LocalDirectory(path), STREAM)):
             pass
@@ -109,7 +109,7 @@ class TestLs:
 
 
 class TestCat:
-    def test_lines_and_what_is_not_there(self, run: Run, root: Path) -> None:
+    def test_cat_prints_payloads_and_reports_missing_numbers(self, run: Run, root: Path) -> None:
         status, out, err = run("cat", root)
         assert (status, out) == (0, "".join(f"tick {one}\n" for one in (1, 2, 3, 6, 7, 8, 9, 10)))
         assert err.splitlines() == [
@@ -119,18 +119,18 @@ class TestCat:
 
     @pytest.fixture
     def published_twice(self, tmp_path: Path) -> Path:
-        """2 and 4 repeat 1 and 3."""
+        """Return a journal in which 2 and 4 repeat 1 and 3."""
         with closing(open_journal(tmp_path / "twice", STREAM)) as journal:
             payloads = [enveloped(b"someones", counter, b"tick %d" % counter) for counter in (0, 0, 1, 1, 2)]
             journal.append([Record(STREAM, 0, 1 + row, 5, payload) for row, payload in enumerate(payloads)])
         return tmp_path / "twice"
 
-    def test_repeats_are_left_out(self, run: Run, published_twice: Path) -> None:
+    def test_cat_leaves_out_repeats(self, run: Run, published_twice: Path) -> None:
         assert run("cat", published_twice) == (0, "tick 0\ntick 1\ntick 2\n", "")
         assert run("cat", published_twice, "--from", 2) == (0, "tick 1\ntick 2\n", "")
         assert run("cat", published_twice, "--count", 2) == (0, "tick 0\ntick 1\n", "")
 
-    def test_repeats_that_are_asked_for_are_marked(self, run: Run, published_twice: Path) -> None:
+    def test_cat_marks_repeats_on_request(self, run: Run, published_twice: Path) -> None:
         assert run("cat", published_twice, "--repeats")[1].count("tick") == 5
         _, out, _ = run("cat", published_twice, "--repeats", "--format", "json")
         found = [json.loads(line) for line in out.splitlines()]
@@ -138,7 +138,7 @@ class TestCat:
         _, raw, _ = run("cat", published_twice, "--raw")
         assert raw.count("tick") == 5
 
-    def test_json(self, run: Run, root: Path) -> None:
+    def test_cat_prints_records_as_json(self, run: Run, root: Path) -> None:
         with closing(open_journal(root, STREAM)) as journal:
             journal.append([Record(STREAM, 0, 11, 5, b"\xff")])
         _, out, _ = run("cat", root, "--format", "json", "--from", 10, "--to", 11)
@@ -162,17 +162,17 @@ class TestCat:
             ("--from @1700000007 --count 1", [7]),
         ],
     )
-    def test_ranges(self, run: Run, path: Path, arguments: str, numbers: list[int]) -> None:
+    def test_cat_prints_ranges_of_records(self, run: Run, path: Path, arguments: str, numbers: list[int]) -> None:
         status, out, err = run("cat", path, *arguments.split())
         assert (status, out) == (0, "".join(f"tick {one}\n" for one in numbers))
         assert ("lost 4 to 5" in err) == ({3, 6} <= {*numbers})
 
-    def test_what_lies_before_the_beginning(self, run: Run, path: Path) -> None:
+    def test_cat_reports_records_before_the_beginning(self, run: Run, path: Path) -> None:
         status, out, err = run("cat", path, "--from", 0, "--count", 1)
         assert (status, out) == (0, "tick 1\n")
         assert err == f"fyrehose: {STREAM} begins at 1 of epoch 0 here; earlier records are not kept\n"
 
-    def test_envelopes(self, run: Run, tmp_path: Path) -> None:
+    def test_cat_removes_envelopes_unless_raw(self, run: Run, tmp_path: Path) -> None:
         data = [enveloped(b"12345678", 1, b"inside"), b"bare", enveloped(b"12345678", 1, b"")[:-1]]
         for stream in (STREAM, "freenet://x"):
             with closing(open_journal(tmp_path / stream[:4], stream)) as journal:
@@ -183,7 +183,7 @@ class TestCat:
         assert run("cat", tmp_path / "fyre", "--raw")[1] == as_they_are
         assert run("cat", tmp_path / "free")[1] == as_they_are
 
-    def test_epochs(self, run: Run, root: Path) -> None:
+    def test_cat_selects_an_epoch(self, run: Run, root: Path) -> None:
         with closing(open_journal(root, STREAM)) as journal:
             journal.append(records([1, 2], epoch=5))
         assert run("cat", root)[1].endswith("tick 10\ntick 1\ntick 2\n")
@@ -195,11 +195,11 @@ class TestCat:
         )
         assert run("cat", root, "--epoch", 2)[2] == f"fyrehose: {STREAM} has no epoch 2; it has 0, 5\n"
 
-    def test_epoch_of_an_empty_journal(self, run: Run, tmp_path: Path) -> None:
+    def test_cat_reports_an_epoch_missing_in_an_empty_journal(self, run: Run, tmp_path: Path) -> None:
         open_journal(tmp_path, STREAM).close()
         assert run("cat", tmp_path, "--epoch", 2)[2] == f"fyrehose: {STREAM} has no epoch 2; it is empty\n"
 
-    def test_several_streams(self, run: Run, root: Path) -> None:
+    def test_cat_requires_a_stream_among_several(self, run: Run, root: Path) -> None:
         with closing(open_journal(root, "fyrehose://other")) as journal:
             journal.append(records([5], "fyrehose://other"))
         assert run("cat", root, "--stream", "fyrehose://other")[:2] == (0, "tick 5\n")
@@ -214,7 +214,7 @@ class TestCat:
         status, _, err = run("cat", root / "fyrehose-ticks", "--stream", "fyrehose://other")
         assert (status, err.endswith(f"is the journal of {STREAM}, not of fyrehose://other\n")) == (1, True)
 
-    def test_numbers_that_wrap(self, run: Run, tmp_path: Path) -> None:
+    def test_cat_prints_ranges_of_wrapping_numbers(self, run: Run, tmp_path: Path) -> None:
         wrap = 2**63
         with closing(open_journal(tmp_path, "freenet://x", wrap=wrap)) as journal:
             journal.append(records([wrap - 1, 0, 1, 2], "freenet://x"))
@@ -222,7 +222,7 @@ class TestCat:
         assert run("cat", tmp_path, "--from", wrap - 1, "--to", 0)[1] == f"tick {wrap - 1}\ntick 0\n"
         assert run("cat", tmp_path, "--from", wrap - 9, "--to", 0)[1] == f"tick {wrap - 1}\ntick 0\n"
 
-    def test_damage(self, run: Run, root: Path, path: Path) -> None:
+    def test_cat_reports_damage_and_fails(self, run: Run, root: Path, path: Path) -> None:
         run("seal", root)
         spoil(path / "0000000001.seg", -20)
         status, out, err = run("cat", root)
@@ -230,7 +230,7 @@ class TestCat:
         assert "0000000001.seg, bytes " in err
         assert "the checksum of the body is wrong; left out" in err
 
-    def test_follow(self, path: Path) -> None:
+    def test_cat_follow_prints_new_records(self, path: Path) -> None:
         command = [FYREHOSE, "journal", "cat", str(path), "--from", "9", "--follow"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
             assert running.stdout is not None
@@ -239,7 +239,7 @@ class TestCat:
                 journal.append(records([11]))
                 journal.commit()
                 assert [running.stdout.readline() for _ in range(2)] == ["tick 11\n", "tick 12\n"]
-                journal.append(records([1], epoch=1))  # Who named a number named an epoch.
+                journal.append(records([1], epoch=1))  # A start number implies its epoch.
                 journal.commit()
                 journal.append(records([13]))
                 journal.commit()
@@ -248,14 +248,14 @@ class TestCat:
                 assert (*running.communicate(timeout=60), running.returncode) == ("", "", 0)
 
     @pytest.mark.parametrize("follow", [[], ["--follow"]])
-    def test_a_reader_that_has_enough(self, tmp_path: Path, follow: list[str]) -> None:
+    def test_cat_ends_when_its_output_is_closed(self, tmp_path: Path, follow: list[str]) -> None:
         with closing(open_journal(tmp_path, STREAM)) as journal:
             journal.append(records(range(1, 50_000)))
         command = [FYREHOSE, "journal", "cat", str(tmp_path), *follow]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
             assert running.stdout is not None
             assert running.stderr is not None
-            if follow:  # All of it, so that it waits for more when the reader goes.
+            if follow:  # Read everything, so that it waits for more when the reader closes.
                 assert sum(len(running.stdout.readline()) > 0 for _ in range(49_999)) == 49_999
             else:
                 running.stdout.readline()
@@ -263,7 +263,7 @@ class TestCat:
             assert running.wait(60) == 0
             assert running.stderr.read() == b""
 
-    def test_a_full_disk(self, root: Path) -> None:
+    def test_cat_reports_a_full_output_disk(self, root: Path) -> None:
         with open("/dev/full", "w") as full:
             ran = subprocess.run([FYREHOSE, "journal", "cat", root], stdout=full, stderr=-1, text=True, timeout=60)
         assert ran.returncode == 1
@@ -272,7 +272,7 @@ class TestCat:
 
 
 class TestCheck:
-    def test_good_and_damaged(self, run: Run, root: Path, path: Path) -> None:
+    def test_check_reports_good_and_damaged_journals(self, run: Run, root: Path, path: Path) -> None:
         status, out, err = run("check", root)
         size = (path / "0000000001.log").stat().st_size
         assert (status, err) == (0, "")
@@ -288,7 +288,7 @@ class TestCheck:
         assert out.startswith(f"{path}: damage: durable, bytes 0 to 180: ")
         assert out.endswith("; damage in 1 place\n")
 
-    def test_beside_a_writer(self, run: Run, path: Path) -> None:
+    def test_check_of_a_journal_in_use_reports_no_torn_end(self, run: Run, path: Path) -> None:
         with closing(Journal(LocalDirectory(path), STREAM)) as journal:
             journal.append(records([11]))
             journal.commit(sync=False)
@@ -299,7 +299,7 @@ class TestCheck:
             assert "torn" not in out
 
     @pytest.mark.parametrize("command", ["ls", "cat", "check", "repair", "seal"])
-    def test_directories_that_are_no_journals(self, run: Run, tmp_path: Path, command: str) -> None:
+    def test_directories_that_are_no_journals_are_reported(self, run: Run, tmp_path: Path, command: str) -> None:
         assert run(command, tmp_path / "no")[::2] == (1, f"fyrehose: {tmp_path / 'no'}: No such file or directory\n")
         (tmp_path / "file").write_bytes(b"")
         assert run(command, tmp_path / "file")[::2] == (1, f"fyrehose: {tmp_path / 'file'}: Not a directory\n")
@@ -315,7 +315,7 @@ class TestCheck:
         assert status == 1
         assert "0000000001.seg cannot be read: unsupported format version 2; expected 1" in err
 
-    def test_one_that_cannot_be_read_does_not_hide_the_others(self, run: Run, root: Path) -> None:
+    def test_check_continues_after_an_unreadable_journal(self, run: Run, root: Path) -> None:
         (root / "fyrehose-a").mkdir()
         (root / "fyrehose-a" / "0000000001.seg").write_bytes(bytes(3_000))
         status, out, _ = run("check", root)
@@ -325,7 +325,7 @@ class TestCheck:
 
 
 class TestRepairAndSeal:
-    def test_repair_from_another(self, run: Run, root: Path, path: Path, tmp_path: Path) -> None:
+    def test_repair_copies_records_from_a_replica(self, run: Run, root: Path, path: Path, tmp_path: Path) -> None:
         with closing(open_journal(tmp_path / "other", STREAM)) as journal:
             journal.append(records(range(1, 15)))
         status, out, err = run("repair", root, "--from", tmp_path / "other", "--dry-run")
@@ -336,7 +336,7 @@ class TestRepairAndSeal:
         assert out.splitlines()[-1] == f"{path}: {STREAM} now has epoch 0 from 1 to 14, 12 records, 2 lost"
         assert run("cat", root, "--from", 10)[1] == "".join(f"tick {one}\n" for one in range(10, 15))
 
-    def test_a_conflict(self, run: Run, root: Path, tmp_path: Path) -> None:
+    def test_repair_reports_a_conflict_with_a_replica(self, run: Run, root: Path, tmp_path: Path) -> None:
         with closing(open_journal(tmp_path / "other", STREAM)) as journal:
             journal.append(records(range(1, 12)))
             journal.append([Record(STREAM, 0, 12, 1, b"another")])
@@ -344,14 +344,14 @@ class TestRepairAndSeal:
         assert status == 1
         assert "conflict" in out
 
-    def test_headers(self, run: Run, root: Path, path: Path) -> None:
+    def test_repair_of_all_headers_requires_the_stream(self, run: Run, root: Path, path: Path) -> None:
         spoil(path / "0000000001.log", 20)
         status, _, err = run("repair", root)
         assert (status, err.endswith("give it with --stream URI\n")) == (1, True)
         assert run("repair", root, "--stream", STREAM)[0] == 0
         assert run("check", root)[0] == 0
 
-    def test_a_header_of_numbers_that_wrap(self, run: Run, tmp_path: Path) -> None:
+    def test_repair_of_a_header_of_wrapping_numbers_requires_the_wrap(self, run: Run, tmp_path: Path) -> None:
         stream, wrap = "freenet://x", 2**63
         with closing(open_journal(tmp_path, stream, wrap=wrap)) as journal:
             journal.append(records([wrap - 1, 0], stream))
@@ -360,7 +360,7 @@ class TestRepairAndSeal:
         with closing(open_journal(tmp_path, stream, wrap=wrap)) as journal:
             assert list(journal.held(0, 0, 2**64 - 1)) == [(wrap - 1, wrap)]
 
-    def test_a_writer_is_at_work(self, run: Run, root: Path, tmp_path: Path) -> None:
+    def test_repair_and_compaction_are_refused_beside_a_writer(self, run: Run, root: Path, tmp_path: Path) -> None:
         with closing(open_journal(root, STREAM)):
             for command in ("repair", "seal"):
                 status, _, err = run(command, root)
@@ -372,7 +372,7 @@ class TestRepairAndSeal:
             assert "is open for writing in another process; its segments are not compacted" in err
             assert out == f"{tmp_path}/out/fyrehose-ticks/0-1-10.parquet: 10 rows\n"
 
-    def test_seal(self, run: Run, root: Path, path: Path) -> None:
+    def test_seal_compacts_full_segments_once(self, run: Run, root: Path, path: Path) -> None:
         assert run("seal", root) == (0, f"{STREAM}: 1 segment compacted\n", "")
         assert sorted(file.name for file in path.glob("0*")) == [
             "0000000001.idx",
@@ -382,7 +382,7 @@ class TestRepairAndSeal:
         assert run("seal", root) == (0, f"{STREAM}: 0 segments compacted\n", "")
         assert run("check", root)[0] == 0
 
-    def test_seal_throws_nothing_away(self, run: Run, root: Path, path: Path) -> None:
+    def test_seal_refuses_a_damaged_journal(self, run: Run, root: Path, path: Path) -> None:
         with closing(open_journal(root, STREAM)) as journal:
             journal.append(records([11]))
             journal.commit()
@@ -396,7 +396,9 @@ class TestRepairAndSeal:
         assert (path / "0000000001.log").read_bytes() == damaged
         assert not list(path.glob("*.tmp"))
 
-    def test_without_pyarrow(self, run: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_seal_to_parquet_without_pyarrow_names_the_missing_extra(
+        self, run: Run, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
         status, _, err = run("seal", root, "--parquet", root / "out")
         assert (status, "pip install 'fyrehose_twisted[parquet]'" in err) == (1, True)
@@ -415,7 +417,7 @@ class TestRepairAndSeal:
         ("repair . --wrap -1", "'-1' is not a whole number"),
     ],
 )
-def test_wrong_usage(run: Run, arguments: str, complaint: str) -> None:
+def test_invalid_journal_arguments_are_reported(run: Run, arguments: str, complaint: str) -> None:
     status, out, err = run(*arguments.split())
     assert (status, out) == (2, "")
     assert complaint in err
@@ -427,7 +429,7 @@ def test_follow_rejects_a_time_as_its_end(run: Run, root: Path) -> None:
     assert "cannot be combined with a time as --to" in err
 
 
-def test_nothing_is_imported_that_is_not_needed(root: Path) -> None:
+def test_journal_commands_import_only_needed_modules(root: Path) -> None:
     program = (
         "import sys; from fyrehose_twisted.cli.main import main as f\n"
         "try: f({!r})\nexcept SystemExit: print(*sys.modules)"
@@ -443,7 +445,7 @@ def test_nothing_is_imported_that_is_not_needed(root: Path) -> None:
         assert not unwanted & set(ran.stdout.splitlines()[-1].split())
 
 
-def test_progress_is_shown_on_a_terminal(root: Path, shown_on_terminal: Any) -> None:
+def test_check_shows_progress_on_a_terminal(root: Path, shown_on_terminal: Any) -> None:
     status, out, seen = shown_on_terminal([FYREHOSE, "journal", "check", root])
     assert status == 0
     assert "fyrehose-ticks:" in seen

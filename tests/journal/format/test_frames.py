@@ -73,7 +73,7 @@ def rows_of(data: bytes) -> Rows:
 def packed(
     *, version: int = 1, kind: int = 1, count: int = 1, body: bytes = bytes(16), length: int | None = None
 ) -> bytes:
-    """A frame with good checksums, whatever it says."""
+    """Return a frame of arbitrary content with valid checksums."""
     fields = (version, kind, DENSE, count, len(body) if length is None else length, 5, 9, 0, *PLACE[:2], 0, PLACE.tag)
     head = HEADER.pack(frames.MAGIC, *fields, zlib.crc32(body))[:-4]
     return head + struct.pack("<I", zlib.crc32(head)) + body
@@ -81,7 +81,7 @@ def packed(
 
 class TestRoundTrip:
     @given(rows)
-    def test_records_come_back_as_they_were(self, given_rows: Rows) -> None:
+    def test_a_frame_of_records_round_trips(self, given_rows: Rows) -> None:
         header, data = frame_of(given_rows)
         assert rows_of(data) == given_rows
         assert read_header(data) == header
@@ -94,7 +94,7 @@ class TestRoundTrip:
         assert FramePosition(header.segment, header.offset, header.tag) == PLACE
 
     @given(rows)
-    def test_what_was_read_makes_the_same_frame(self, given_rows: Rows) -> None:
+    def test_a_decoded_block_encodes_to_the_same_frame(self, given_rows: Rows) -> None:
         header, data = frame_of(given_rows)
         block = read_records(*read_again(data), STREAM)
         assert block_frame(PLACE, block) == (header, data)
@@ -102,25 +102,25 @@ class TestRoundTrip:
             part = block_frame(PLACE, block.rows(1, len(block) - 1))
             assert part == frame_of(given_rows[1:-1])
 
-    def test_numbers_without_gaps_need_no_column(self) -> None:
+    def test_contiguous_numbers_need_no_position_column(self) -> None:
         dense, _ = frame_of([(number, 0, b"") for number in range(10, 18)])
         gap, _ = frame_of([(number, 0, b"") for number in [*range(10, 17), 18]])
         assert (dense.flags, gap.flags) == (DENSE, 0)
         assert gap.body - dense.body == 4 * 8
         assert read_positions(dense, b"").tolist() == list(range(10, 18))
 
-    def test_a_large_payload(self) -> None:
+    def test_a_large_payload_round_trips_in_a_frame(self) -> None:
         given_rows = [(1, 5, bytes(range(256)) * 16_384), (2, 6, b""), (3, 7, b"end")]
         assert rows_of(frame_of(given_rows)[1]) == given_rows
 
-    def test_positions_beyond_the_wrap(self) -> None:
+    def test_positions_beyond_the_wrap_round_trip_in_a_frame(self) -> None:
         given_rows = [(2**63 - 1, 0, b""), (2**63, 0, b"a"), (2**63 + 4, 0, b"b")]
         header, data = frame_of(given_rows)
         block = read_records(*read_again(data), STREAM, 2**63)
         assert block.sequences.tolist() == [2**63 - 1, 0, 4]
         assert header.last == 2**63 + 4
 
-    def test_lost_ranges_and_starts(self) -> None:
+    def test_frames_of_losses_and_starts_round_trip(self) -> None:
         pairs = [(1, 5), (7, 2**64 - 1)]
         lost, data = lost_frame(PLACE, 4, pairs, 99)
         assert read_pairs(*read_again(data)) == pairs
@@ -133,19 +133,19 @@ class TestRoundTrip:
 class TestDamage:
     SMALL = frame_of([(5, 1, b"five"), (6, 2, b""), (9, 3, b"nine!")])[1]
 
-    def test_every_truncation_is_noticed(self) -> None:
+    def test_every_truncation_of_a_frame_is_detected(self) -> None:
         for length in range(len(self.SMALL)):
             with pytest.raises(BadFrame):
                 read_again(self.SMALL[:length])
 
-    def test_every_flipped_bit_is_noticed(self) -> None:
+    def test_every_flipped_bit_of_a_frame_is_detected(self) -> None:
         for bit in range(8 * len(self.SMALL)):
             data = bytearray(self.SMALL)
             data[bit // 8] ^= 1 << bit % 8
             with pytest.raises(BadFrame):
                 read_again(bytes(data))
 
-    def test_so_is_every_byte_that_became_zero(self) -> None:
+    def test_every_zeroed_byte_of_a_frame_is_detected(self) -> None:
         for index, byte in enumerate(self.SMALL):
             if byte:
                 with pytest.raises(BadFrame):
@@ -168,11 +168,11 @@ class TestDamage:
             (bytes(72), "no frame begins here"),
         ],
     )
-    def test_what_is_wrong_is_said(self, data: bytes, reason: str) -> None:
+    def test_an_invalid_frame_is_reported_with_its_reason(self, data: bytes, reason: str) -> None:
         with pytest.raises(BadFrame, match=reason):
             read_again(data)
 
-    def test_a_header_is_read_where_it_stands(self) -> None:
+    def test_a_frame_header_is_read_at_an_offset(self) -> None:
         data = b"12345678" + self.SMALL
         assert read_header(data, 8) == read_header(self.SMALL)
         with pytest.raises(BadFrame):
@@ -180,7 +180,7 @@ class TestDamage:
 
 
 def rows_apart(positions: list[int], sizes: list[int]) -> list[tuple[list[int], int]]:
-    """Positions of each frame and their bytes."""
+    """Return positions and size of each frame."""
     found = []
     low = 0
     for high in frame_boundaries(positions, sizes):
@@ -191,7 +191,7 @@ def rows_apart(positions: list[int], sizes: list[int]) -> list[tuple[list[int], 
 
 class TestCuts:
     @given(st.lists(st.tuples(st.integers(1, 3 * MAX_GAP), st.integers(0, FRAME_BYTES)), min_size=1, max_size=40))
-    def test_frames_are_neither_too_large_nor_too_wide(self, steps: list[tuple[int, int]]) -> None:
+    def test_frame_boundaries_limit_size_and_gaps(self, steps: list[tuple[int, int]]) -> None:
         positions = [sum(step for step, _ in steps[: index + 1]) for index in range(len(steps))]
         found = rows_apart(positions, [size for _, size in steps])
         assert [position for some, _ in found for position in some] == positions
@@ -200,19 +200,19 @@ class TestCuts:
             assert size <= FRAME_BYTES or len(some) == 1
             assert all(after - before <= MAX_GAP for before, after in pairwise(some))
 
-    def test_many_small_ones_are_cut_at_the_limit(self) -> None:
+    def test_frame_boundaries_limit_the_number_of_records(self) -> None:
         positions = list(range(2 * MAX_RECORDS + 5))
         assert frame_boundaries(positions, [0] * len(positions)) == [MAX_RECORDS, 2 * MAX_RECORDS, 2 * MAX_RECORDS + 5]
         assert frame_boundaries(positions[:MAX_RECORDS], [0] * MAX_RECORDS) == [MAX_RECORDS]
 
-    def test_so_are_many_with_a_wide_gap_among_them(self) -> None:
+    def test_frame_boundaries_limit_the_number_of_records_across_a_gap(self) -> None:
         positions = [*range(MAX_RECORDS + 3), MAX_RECORDS + 10_000]
         assert frame_boundaries(positions, [0] * len(positions)) == [MAX_RECORDS, MAX_RECORDS + 3, MAX_RECORDS + 4]
 
-    def test_a_jump_is_where_another_frame_begins(self) -> None:
+    def test_a_large_gap_begins_another_frame(self) -> None:
         assert frame_boundaries([1, 1 + MAX_GAP], [0, 0]) == [2]
         assert frame_boundaries([1, 2 + MAX_GAP], [0, 0]) == [2]
         assert frame_boundaries([1, 2 + MAX_GAP, 3 + MAX_GAP], [0, FRAME_BYTES, 0]) == [1, 3]
 
-    def test_large_ones_stand_alone(self) -> None:
+    def test_an_oversized_record_has_its_own_frame(self) -> None:
         assert frame_boundaries([1, 2, 3], [FRAME_BYTES, FRAME_BYTES + 1, 5]) == [1, 2, 3]

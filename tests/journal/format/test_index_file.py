@@ -22,7 +22,7 @@ NewPath = Callable[[], Path]
 
 
 def written(path: Path, rng: Random, tag: int = 5, groups: int = 8) -> LocalDirectory:
-    """A journal whose first segment is full, in order and of all kinds."""
+    """Return a journal whose first segment is compacted and has frames of every kind."""
     directory = LocalDirectory(path)
     journal = Journal(directory, STREAM, tag=tag, config=JournalConfig(frame_records=4), clock=lambda: 9.0)
     journal.begin(0, 0)
@@ -68,7 +68,7 @@ def knowledge(segment: Segment) -> dict[str, Any]:
 
 
 @given(seed=st.integers(0, 2**32))
-def test_it_says_what_a_walk_finds(new_path: NewPath, seed: int) -> None:
+def test_an_index_file_equals_a_scan_of_its_segment(new_path: NewPath, seed: int) -> None:
     directory = written(new_path(), Random(seed))
     walked = opened(directory).segment
     walked.read_appended(directory.open("0000000001.seg"), directory.open("0000000001.seg").size())
@@ -84,7 +84,7 @@ def directory(tmp_path: Path) -> LocalDirectory:
     return written(tmp_path, Random(1))
 
 
-def test_it_is_used_instead_of_a_walk(directory: LocalDirectory) -> None:
+def test_an_index_file_replaces_the_scan_of_its_segment(directory: LocalDirectory) -> None:
     before = knowledge(loaded(directory))
     path = directory.path / "0000000001.seg"
     data = bytearray(path.read_bytes())
@@ -95,7 +95,7 @@ def test_it_is_used_instead_of_a_walk(directory: LocalDirectory) -> None:
     assert loaded(directory).damages
 
 
-def test_one_that_is_missing_is_made_anew_where_that_is_wanted(directory: LocalDirectory) -> None:
+def test_a_missing_index_file_is_rebuilt_on_request(directory: LocalDirectory) -> None:
     path = directory.path / "0000000001.idx"
     data = path.read_bytes()
     path.unlink()
@@ -105,7 +105,7 @@ def test_one_that_is_missing_is_made_anew_where_that_is_wanted(directory: LocalD
     assert path.read_bytes() == data
 
 
-def test_every_damage_is_noticed(directory: LocalDirectory) -> None:
+def test_every_damage_of_an_index_file_is_detected(directory: LocalDirectory) -> None:
     path = directory.path / "0000000001.idx"
     data, right = path.read_bytes(), knowledge(loaded(directory))
     for index in range(len(data)):
@@ -119,7 +119,7 @@ def test_every_damage_is_noticed(directory: LocalDirectory) -> None:
         assert path.read_bytes() == data
 
 
-def test_that_of_another_journal_is_ignored(directory: LocalDirectory, new_path: NewPath) -> None:
+def test_an_index_file_of_another_journal_is_ignored(directory: LocalDirectory, new_path: NewPath) -> None:
     right = knowledge(loaded(directory))
     other = written(new_path(), Random(1), tag=6)
     theirs = (other.path / "0000000001.idx").read_bytes()
@@ -128,14 +128,14 @@ def test_that_of_another_journal_is_ignored(directory: LocalDirectory, new_path:
     assert knowledge(loaded(directory)) == right
 
 
-def test_that_of_a_shorter_segment_is_ignored(directory: LocalDirectory, new_path: NewPath) -> None:
+def test_an_index_file_of_a_shorter_segment_is_ignored(directory: LocalDirectory, new_path: NewPath) -> None:
     right = knowledge(loaded(directory))
     other = written(new_path(), Random(1), groups=4)
     (directory.path / "0000000001.idx").write_bytes((other.path / "0000000001.idx").read_bytes())
     assert knowledge(loaded(directory)) == right
 
 
-def test_a_damaged_segment_gets_none(directory: LocalDirectory) -> None:
+def test_no_index_file_is_written_for_a_damaged_segment(directory: LocalDirectory) -> None:
     (directory.path / "0000000001.idx").unlink()
     path = directory.path / "0000000001.seg"
     path.write_bytes(path.read_bytes()[:-8])

@@ -14,11 +14,11 @@ from fyrehose_twisted.journal.format.scan import ScannedFrame, scan
 TAG, NUMBER, START = 77, 4, 64
 PADDING = b"four"
 INNER = START + 72 + 8 * 2 + 4 * 3 + len(PADDING)
-"""Where the bytes stand that follow the padding in the payload of a frame at START."""
+"""Offset of the bytes after the padding in the payload of a frame at START."""
 
 
 class Bytes:
-    """A file that is only read."""
+    """A read-only file in memory."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -36,7 +36,7 @@ def frame(offset: int, number: int, payload: bytes = b"x", /, **place: int) -> b
 
 
 def segment(count: int, payload: bytes = b"x") -> tuple[bytes, list[int]]:
-    """``count`` frames behind a header of zeros, and where each begins."""
+    """Return ``count`` frames behind a zeroed header, and their offsets."""
     data, offsets = bytes(START), []
     for index in range(count):
         offsets.append(len(data))
@@ -45,7 +45,7 @@ def segment(count: int, payload: bytes = b"x") -> tuple[bytes, list[int]]:
 
 
 def scanned(data: bytes, **options: Any) -> tuple[list[int], list[tuple[int, int]]]:
-    """Where frames were found, and what lies between."""
+    """Return the frames found and the damage between them."""
     options = {"number": NUMBER, "tag": TAG, "start": START, "end": len(data)} | options
     found = list(scan(Bytes(data), "name", **options))  # type: ignore[arg-type]
     assert [end(what) for what in found[:-1]] == [begin(what) for what in found[1:]]
@@ -180,7 +180,7 @@ def test_progress_sums_to_the_size() -> None:
 class TestSmallWindow:
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """So that frames lie across the pieces in which a file is read."""
+        """Shrink the read window, so that frames cross its boundaries."""
         monkeypatch.setattr(scanning, "READ_CHUNK", 80)
 
     def test_scan_finds_frames_larger_than_its_buffer(self) -> None:

@@ -24,25 +24,25 @@ u32 = st.integers(0, 2**32 - 1)
 
 
 @given(u32, st.text(max_size=MAX_URI // 4), st.integers(0, 2**64 - 1), st.integers(-(2**63), 2**63 - 1), u32)
-def test_a_header_comes_back_as_it_was(number: int, stream: str, wrap: int, created_at: int, tag: int) -> None:
+def test_a_segment_header_round_trips(number: int, stream: str, wrap: int, created_at: int, tag: int) -> None:
     header = SegmentHeader(number, stream, wrap, created_at, tag)
     data = encode(header)
     assert decode(data + b"whatever follows") == header._replace(length=len(data))
     assert len(data) % 8 == 0
 
 
-def test_the_longest_header_is_not_too_long() -> None:
+def test_the_longest_segment_header_is_within_the_limit() -> None:
     assert len(encode(HEADER._replace(stream="x" * MAX_URI))) <= MAX_HEADER
 
 
-def test_every_truncation_is_noticed() -> None:
+def test_every_truncation_of_a_segment_header_is_detected() -> None:
     data = encode(HEADER)
     for length in range(len(data)):
         with pytest.raises(BadHeader):
             decode(data[:length])
 
 
-def test_every_flipped_bit_is_noticed() -> None:
+def test_every_flipped_bit_of_a_segment_header_is_detected() -> None:
     data = encode(HEADER)
     for bit in range(8 * len(data)):
         hurt = bytearray(data)
@@ -52,13 +52,13 @@ def test_every_flipped_bit_is_noticed() -> None:
 
 
 def checked(data: bytes) -> bytes:
-    """Return ``data`` with the right checksum."""
+    """Return ``data`` with a valid checksum."""
     return data[:-4] + struct.pack("<I", zlib.crc32(data[:-4]))
 
 
 def test_decode_rejects_a_uri_longer_than_the_header() -> None:
     data = bytearray(encode(HEADER))
-    size = data.index(b"fyrehose") - 4 - 2  # Before it is the number of the segment.
+    size = data.index(b"fyrehose") - 4 - 2  # The segment number precedes it.
     assert struct.unpack_from("<H", data, size)[0] == len(HEADER.stream)
     for more in (10, 1_000, 2**16 - 1 - len(HEADER.stream)):
         struct.pack_into("<H", data, size, len(HEADER.stream) + more)
@@ -114,10 +114,10 @@ def test_decode_gives_the_reason_for_an_invalid_header(data: bytes, reason: str)
         ("", None),
     ],
 )
-def test_the_number_is_in_the_name(name: str, number: int | None) -> None:
+def test_segment_numbers_are_parsed_from_file_names(name: str, number: int | None) -> None:
     assert segment_number(name) == number
 
 
-def test_names_are_made_of_numbers() -> None:
+def test_segment_file_names_are_formatted_from_numbers() -> None:
     assert segment_name(12, ".log") == "0000000012.log"
     assert segment_number(segment_name(2**32 - 1, ".seg")) == 2**32 - 1

@@ -43,7 +43,7 @@ def records(first: int, last: int, size: int = 10) -> list[Record]:
 
 @pytest.fixture(params=["memory", "disk"])
 def make_journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Make a journal in memory, then on disk, with records that were committed in the given groups."""
+    """Return a factory of journals in memory and on disk, with records committed in groups."""
     made: list[Any] = []
 
     def make(*groups: list[Record], retention: Retention | None = None) -> Any:
@@ -64,7 +64,7 @@ def make_journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cal
 
 
 class Served:
-    """Journals that are served on loopback, and clients of them."""
+    """Journals served on loopback, and their clients."""
 
     def __init__(self) -> None:
         self.ports: list[Any] = []
@@ -86,7 +86,7 @@ class Served:
         return self.clients[-1]
 
     async def gone(self) -> None:
-        """Wait until the servers have noticed that their clients are gone."""
+        """Wait until the servers have noticed their clients' disconnects."""
         from twisted.internet import reactor
 
         while any(factory.connections for factory in self.factories):
@@ -124,7 +124,7 @@ def span(blocks: Any) -> list[int]:
 
 
 @pytest_twisted.ensureDeferred
-async def test_what_is_read_is_what_the_journal_has(serve: Served, make_journal: Any) -> None:
+async def test_a_remote_reader_reads_the_same_as_the_journal(serve: Served, make_journal: Any) -> None:
     journal = make_journal(*(records(100 * group, 100 * group + 98) for group in range(90, 110)))
     journal.lose(EPOCH, 9_099, 9_099)
     journal.lose(EPOCH, 9_199, 9_199)
@@ -162,7 +162,7 @@ async def test_what_is_read_is_what_the_journal_has(serve: Served, make_journal:
 
 
 @pytest_twisted.ensureDeferred
-async def test_numbers_begin_anew_where_they_wrap(serve: Served, make_journal: Any) -> None:
+async def test_a_remote_reader_reads_wrapping_numbers(serve: Served, make_journal: Any) -> None:
     journal = make_journal(records(9_990, 10_010))
     port = serve(journal)
     found = await in_thread(lambda: rows(serve.client(port).reader(STREAM).read(EPOCH, 9_990, 10_010)))
@@ -170,7 +170,7 @@ async def test_numbers_begin_anew_where_they_wrap(serve: Served, make_journal: A
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_journal_of_another_process_is_served(serve: Served, tmp_path: Path) -> None:
+async def test_a_journal_written_by_another_process_is_served(serve: Served, tmp_path: Path) -> None:
     journal = Journal(LocalDirectory(tmp_path), STREAM, wrap=WRAP)
     journal.append(records(1, 9))
     journal.commit()
@@ -182,7 +182,7 @@ async def test_a_journal_of_another_process_is_served(serve: Served, tmp_path: P
 
 
 @pytest_twisted.ensureDeferred
-async def test_two_read_at_once(serve: Served, make_journal: Any) -> None:
+async def test_two_remote_readers_read_at_once(serve: Served, make_journal: Any) -> None:
     journal = make_journal(*(records(500 * group, 500 * group + 499, 50) for group in range(10)))
     port = serve(journal, chunk=10_000)
 
@@ -194,7 +194,7 @@ async def test_two_read_at_once(serve: Served, make_journal: Any) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_journal_that_grows_is_read_as_far_as_was_known(serve: Served, make_journal: Any) -> None:
+async def test_a_remote_reader_reads_a_growing_journal_up_to_its_last_refresh(serve: Served, make_journal: Any) -> None:
     journal = make_journal(records(0, 999), records(1_001, 1_500))
     client = serve.client(serve(journal, chunk=5_000), page=10_000)
     reader = await in_thread(client.reader, STREAM)
@@ -213,7 +213,7 @@ async def test_a_journal_that_grows_is_read_as_far_as_was_known(serve: Served, m
 
 
 @pytest_twisted.ensureDeferred
-async def test_what_retention_takes_while_it_is_read_is_said_to_be_gone(serve: Served, make_journal: Any) -> None:
+async def test_records_removed_by_retention_during_a_remote_read_are_reported(serve: Served, make_journal: Any) -> None:
     groups = [records(100 * group, 100 * group + 99, 20) for group in range(40)]
     journal = make_journal(*groups, retention=Retention(size=20_000))
     client = serve.client(serve(journal, chunk=2_000), page=4_000)
@@ -240,7 +240,7 @@ async def test_what_retention_takes_while_it_is_read_is_said_to_be_gone(serve: S
 
 
 @pytest_twisted.ensureDeferred
-async def test_damage_is_raised_or_left_out_as_on_the_spot(serve: Served, tmp_path: Path) -> None:
+async def test_a_remote_reader_raises_or_skips_damage_like_a_local_one(serve: Served, tmp_path: Path) -> None:
     journal = Journal(LocalDirectory(tmp_path), STREAM, wrap=WRAP)
     for group in records(1, 9), records(10, 19), records(20, 29):
         journal.append(group)
@@ -263,7 +263,7 @@ async def test_damage_is_raised_or_left_out_as_on_the_spot(serve: Served, tmp_pa
 
 
 @pytest_twisted.ensureDeferred
-async def test_what_is_gone_at_the_end_is_told(serve: Served, tmp_path: Path) -> None:
+async def test_a_remote_reader_reports_records_missing_at_the_end(serve: Served, tmp_path: Path) -> None:
     with closing(Journal(LocalDirectory(tmp_path), STREAM, wrap=WRAP)) as journal:
         for group in records(1, 9), records(10, 19):
             journal.append(group)
@@ -279,7 +279,7 @@ async def test_what_is_gone_at_the_end_is_told(serve: Served, tmp_path: Path) ->
 
 
 @pytest_twisted.ensureDeferred
-async def test_another_journal_in_its_place_is_an_error(serve: Served) -> None:
+async def test_a_remote_reader_refuses_a_replaced_journal(serve: Served) -> None:
     journal = MemoryJournal(STREAM)
     reader = await in_thread(serve.client(serve(journal)).reader, STREAM)
     assert not await in_thread(reader.refresh)
@@ -289,7 +289,7 @@ async def test_another_journal_in_its_place_is_an_error(serve: Served) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_iterators_take_turns_on_one_connection(serve: Served, make_journal: Any) -> None:
+async def test_remote_iterators_share_one_connection(serve: Served, make_journal: Any) -> None:
     journal = make_journal(*(records(100 * group, 100 * group + 99) for group in range(20)))
     client = serve.client(serve(journal, chunk=1_000, waiting=10), page=5_000)
 
@@ -297,7 +297,7 @@ async def test_iterators_take_turns_on_one_connection(serve: Served, make_journa
         reader, found = client.reader(STREAM), []
         begun = [reader.read(EPOCH, 10, 9_999) for _ in range(20)]
         for blocks in begun:
-            next(blocks)  # And then it is forgotten.
+            next(blocks)  # The iterator is dropped.
         del begun, blocks
         for block in (other := reader.read(EPOCH, 0, 9_999)):
             assert reader.get(EPOCH, block.last).payload == block.payloads()[-1]
@@ -312,7 +312,7 @@ async def test_iterators_take_turns_on_one_connection(serve: Served, make_journa
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_connection_that_ended_is_opened_anew(serve: Served, make_journal: Any) -> None:
+async def test_a_remote_reader_reconnects_after_a_lost_connection(serve: Served, make_journal: Any) -> None:
     journal = make_journal(*(records(100 * group, 100 * group + 99) for group in range(20)))
     client = serve.client(serve(journal, chunk=1_000), page=5_000)
     reader = await in_thread(client.reader, STREAM)
@@ -328,7 +328,7 @@ async def test_a_connection_that_ended_is_opened_anew(serve: Served, make_journa
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_connection_that_ends_before_the_next_page_is_asked_for_is_opened_anew(
+async def test_a_remote_reader_reconnects_between_pages(
     serve: Served, make_journal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = make_journal(*(records(100 * group, 100 * group + 99) for group in range(20)))
@@ -347,7 +347,7 @@ async def test_a_connection_that_ends_before_the_next_page_is_asked_for_is_opene
 
 
 @pytest_twisted.ensureDeferred
-async def test_what_has_come_is_handed_out_before_the_server_is_missed(
+async def test_received_records_are_returned_before_a_lost_connection_is_raised(
     serve: Served, make_journal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = make_journal(*(records(100 * group, 100 * group + 99) for group in range(20)))
@@ -369,7 +369,7 @@ async def test_what_has_come_is_handed_out_before_the_server_is_missed(
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_reader_can_be_pickled_and_connects_by_itself(serve: Served, make_journal: Any) -> None:
+async def test_a_pickled_remote_reader_opens_its_own_connection(serve: Served, make_journal: Any) -> None:
     client = serve.client(serve(make_journal(records(0, 99)), secret=SECRET), SECRET)
     reader = await in_thread(client.reader, STREAM)
     other = pickle.loads(pickle.dumps(reader))  # noqa: S301
@@ -380,7 +380,7 @@ async def test_a_reader_can_be_pickled_and_connects_by_itself(serve: Served, mak
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_process_does_not_use_the_connection_of_its_parent(serve: Served, make_journal: Any) -> None:
+async def test_a_forked_process_opens_its_own_connection(serve: Served, make_journal: Any) -> None:
     client = serve.client(serve(make_journal(records(0, 99))))
     await in_thread(client.open)
     assert client._connection is not None
@@ -390,11 +390,8 @@ async def test_a_process_does_not_use_the_connection_of_its_parent(serve: Served
     assert serve.factory.counters.connections == 2
 
 
-# What is refused
-
-
 @pytest_twisted.ensureDeferred
-async def test_the_secret_has_to_be_right(serve: Served, make_journal: Any) -> None:
+async def test_a_remote_reader_with_a_wrong_secret_is_refused(serve: Served, make_journal: Any) -> None:
     port = serve(make_journal(records(0, 9)), secret=SECRET)
     assert len(await in_thread(serve.client(port, SECRET).streams)) == 1
     for secret, text in [(None, "a secret is required"), (SECRET + b"!", "the secret is wrong")]:
@@ -406,7 +403,7 @@ async def test_the_secret_has_to_be_right(serve: Served, make_journal: Any) -> N
 
 
 @pytest_twisted.ensureDeferred
-async def test_what_is_not_served_is_said_by_name(serve: Served, make_journal: Any) -> None:
+async def test_a_stream_that_is_not_served_is_reported_by_name(serve: Served, make_journal: Any) -> None:
     client = serve.client(serve(make_journal(records(5, 9)), per_host=1))
     with pytest.raises(UnknownStream, match="test://none"):
         await in_thread(client.reader, "test://none")
@@ -421,7 +418,7 @@ async def test_what_is_not_served_is_said_by_name(serve: Served, make_journal: A
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_server_that_fails_is_a_journal_error(serve: Served) -> None:
+async def test_a_failure_of_the_journal_server_is_a_journal_error(serve: Served) -> None:
     class Failing(MemoryJournal):
         def losses(self, epoch: int, first: int, last: int) -> Any:
             raise JournalError("it is broken")
@@ -434,19 +431,16 @@ async def test_a_server_that_fails_is_a_journal_error(serve: Served) -> None:
         await in_thread(list, reader.read(EPOCH, 1, 2))
 
 
-def test_a_server_that_is_not_there_is_said_with_its_address() -> None:
+def test_an_unreachable_journal_server_is_reported_with_its_address() -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # Nobody listens.
+        taken.bind(("127.0.0.1", 0))  # Bound, but not listening.
         port = taken.getsockname()[1]
         with pytest.raises(NotConnected, match=f"127.0.0.1:{port} cannot be reached: Connection refused"):
             connect("127.0.0.1", port)
 
 
-# Servers that are not what they seem
-
-
-class Impostor:
-    """A server in a thread that says to each who connects what it was given, at once, and then waits."""
+class FakeServer:
+    """A server in a thread that sends scripted messages to each client and then waits."""
 
     def __init__(self, *messages: wire.Message | bytes, hang_up: bool = False) -> None:
         self._said = b"".join(one if isinstance(one, bytes) else wire.encode(one) for one in messages)
@@ -474,11 +468,11 @@ class Impostor:
 
 
 @pytest.fixture
-def impostor() -> Iterator[Callable[..., RemoteJournal]]:
-    made: list[tuple[Impostor, RemoteJournal]] = []
+def fake_server() -> Iterator[Callable[..., RemoteJournal]]:
+    made: list[tuple[FakeServer, RemoteJournal]] = []
 
     def make(*messages: Any, timeout: float = DEADLINE, hang_up: bool = False) -> RemoteJournal:
-        one = Impostor(*messages, hang_up=hang_up)
+        one = FakeServer(*messages, hang_up=hang_up)
         made.append((one, RemoteJournal("127.0.0.1", one.port, timeout=timeout)))
         return made[-1][1]
 
@@ -492,15 +486,15 @@ HANDSHAKE = wire.Greeting(wire.VERSION, bytes(16), False), wire.Welcome(wire.VER
 LISTED = wire.Streams(1, (wire.StreamInfo(STREAM, 0, (wire.EpochInfo(EPOCH, 0, 100, 99),)),), True)
 
 
-def test_a_server_that_says_nothing_is_given_up(impostor: Any) -> None:
-    client = impostor(timeout=0.05)
+def test_a_silent_journal_server_times_out(fake_server: Any) -> None:
+    client = fake_server(timeout=0.05)
     with pytest.raises(NotConnected, match=f"127.0.0.1:{client.port} did not answer within 0.05 s"):
         client.streams()
 
 
-def test_a_server_that_hangs_up_each_time_is_given_up(impostor: Any) -> None:
+def test_a_journal_server_that_always_disconnects_is_given_up(fake_server: Any) -> None:
     with pytest.raises(NotConnected):
-        impostor(*HANDSHAKE, hang_up=True).streams()
+        fake_server(*HANDSHAKE, hang_up=True).streams()
 
 
 @pytest.mark.parametrize(
@@ -518,9 +512,9 @@ def test_a_server_that_hangs_up_each_time_is_given_up(impostor: Any) -> None:
         ((*HANDSHAKE, wire.Refusal(None, "bad-request", "go away")), "go away"),
     ],
 )
-def test_a_server_that_makes_no_sense_is_left(impostor: Any, messages: Any, text: str) -> None:
+def test_a_journal_server_with_invalid_messages_is_disconnected(fake_server: Any, messages: Any, text: str) -> None:
     with pytest.raises(RemoteError, match=text):
-        impostor(*messages).streams()
+        fake_server(*messages).streams()
 
 
 def frame(first: int, last: int) -> bytes:
@@ -545,50 +539,52 @@ def frame(first: int, last: int) -> bytes:
         [wire.Records(2, 10, 15, True, frames=b"no frame at all")],
     ],
 )
-def test_an_answer_to_something_else_is_refused(impostor: Any, parts: list[Any]) -> None:
-    reader = impostor(*HANDSHAKE, LISTED, *parts).reader(STREAM)
+def test_an_answer_to_another_request_is_refused(fake_server: Any, parts: list[Any]) -> None:
+    reader = fake_server(*HANDSHAKE, LISTED, *parts).reader(STREAM)
     with pytest.raises(RemoteError):
         list(reader.read(EPOCH, 10, 19))
 
 
-def test_an_impostor_that_answers_well_is_believed(impostor: Any) -> None:
+def test_well_formed_answers_of_a_fake_server_are_accepted(fake_server: Any) -> None:
     parts = [wire.Records(2, 10, 15, False, frames=frame(10, 12)), wire.Records(2, 15, 20, True, frames=frame(16, 19))]
-    reader = impostor(*HANDSHAKE, LISTED, *parts).reader(STREAM)
+    reader = fake_server(*HANDSHAKE, LISTED, *parts).reader(STREAM)
     assert span(reader.read(EPOCH, 10, 19)) == [10, 11, 12, 16, 17, 18, 19]
 
 
-def test_a_page_that_does_not_end_is_refused(impostor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_page_is_refused(fake_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "MAX_FRAMES", 10_000)
-    client = impostor(*HANDSHAKE, LISTED, *(wire.Records(2, number, number + 1, False) for number in range(100)))
+    client = fake_server(*HANDSHAKE, LISTED, *(wire.Records(2, number, number + 1, False) for number in range(100)))
     client.page = 10_000
     with pytest.raises(RemoteError, match="were requested"):
         list(client.reader(STREAM).read(EPOCH, 0, 99))
 
 
-def test_what_is_sent_before_it_is_wanted_is_bounded(impostor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_read_ahead_of_a_remote_reader_is_bounded(fake_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_module, "MAX_HELD", 50_000)
     early = (wire.Records(3, 15 + number % 5, 20, False) for number in range(60))
-    client = impostor(*HANDSHAKE, LISTED, wire.Records(2, 10, 15, True, frames=frame(10, 14)), *early)
+    client = fake_server(*HANDSHAKE, LISTED, wire.Records(2, 10, 15, True, frames=frame(10, 14)), *early)
     reader = client.reader(STREAM)
-    kept = reader.read(EPOCH, 10, 19)  # It has asked for its next page when it gives the first.
+    kept = reader.read(EPOCH, 10, 19)  # The next page is requested when the first is returned.
     assert next(kept).first == 10
     with pytest.raises(RemoteError, match="more than was requested"):
         next(reader.read(EPOCH, 10, 19))
 
 
-def test_no_more_streams_and_losses_than_allowed_are_kept(impostor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_and_losses_kept_by_a_remote_reader_are_limited(
+    fake_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(remote_module, "MAX_STREAMS", 2)
     monkeypatch.setattr(remote_module, "MAX_LOSSES", 3)
     pairs = tuple((number, number) for number in range(0, 8, 2))
-    client = impostor(*HANDSHAKE, LISTED, wire.Ranges(2, 0, 100, True, pairs))
+    client = fake_server(*HANDSHAKE, LISTED, wire.Ranges(2, 0, 100, True, pairs))
     with pytest.raises(RemoteError, match="lost ranges"):
         client.reader(STREAM).losses(EPOCH, 0, 99)
     infos = tuple(wire.StreamInfo(f"test://{number}", 0, ()) for number in range(3))
     with pytest.raises(RemoteError, match="streams"):
-        impostor(*HANDSHAKE, wire.Streams(1, infos, True)).streams()
+        fake_server(*HANDSHAKE, wire.Streams(1, infos, True)).streams()
 
 
-def test_no_reactor_is_needed() -> None:
+def test_the_remote_reader_imports_no_reactor() -> None:
     program = "import fyrehose_twisted.journal.remote.client, sys; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert not {name for name in ran.stdout.split() if name.split(".")[0] in ("twisted", "asyncio")}

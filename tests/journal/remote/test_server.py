@@ -45,7 +45,7 @@ MakeJournal = Callable[..., IJournal]
 
 @pytest.fixture(params=["memory", "disk"])
 def make_journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeJournal]:
-    """Make a journal in memory, then on disk, with records that were committed in the given groups."""
+    """Return a factory of journals in memory and on disk, with records committed in groups."""
     made: list[Any] = []
 
     def make(*groups: list[Record], retention: Retention | None = None) -> IJournal:
@@ -66,7 +66,7 @@ def make_journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mak
 
 
 class Transport(StringTransport):
-    """Counts how it ends, and takes what is written only when it is told to."""
+    """A transport that records its end and accepts written data only on request."""
 
     aborted = False
 
@@ -76,7 +76,7 @@ class Transport(StringTransport):
 
 
 class Caller:
-    """A client without a network: what it says goes straight to a protocol."""
+    """A client without a network that feeds a protocol directly."""
 
     def __init__(self, factory: JournalServerFactory, host: str = "10.0.0.1") -> None:
         self.transport = Transport()
@@ -89,13 +89,13 @@ class Caller:
         self.protocol.dataReceived(data)
 
     def heard(self) -> list[Any]:
-        """Return what was said since the last call, without taking more."""
+        """Return the answers since the last call, without accepting more."""
         data = self.transport.value()
         self.transport.clear()
         return self.decoder.feed(data)
 
     def listen(self) -> list[Any]:
-        """Take all that is there to be said."""
+        """Accept all pending data."""
         found = self.heard()
         while self.transport.producer is not None:
             self.transport.producer.resumeProducing()
@@ -140,8 +140,8 @@ def admitted(factory: JournalServerFactory, **more: Any) -> Caller:
     return caller
 
 
-def told(parts: list[Any]) -> list[tuple[int, bytes]]:
-    """Return the records in an answer, whose parts have to follow one another."""
+def received_rows(parts: list[Any]) -> list[tuple[int, bytes]]:
+    """Return the records of an answer, whose parts must be contiguous."""
     found: list[tuple[int, bytes]] = []
     for before, part in zip([None, *parts], parts, strict=False):
         assert before is None or (part.first == before.next and not before.end)
@@ -151,11 +151,8 @@ def told(parts: list[Any]) -> list[tuple[int, bytes]]:
     return found
 
 
-def as_told(these: list[Record]) -> list[tuple[int, bytes]]:
+def expected_rows(these: list[Record]) -> list[tuple[int, bytes]]:
     return [(one.sequence, one.payload) for one in these]
-
-
-# What is answered
 
 
 def test_streams_are_listed_with_their_bounds(clock: Clock, make_journal: MakeJournal) -> None:
@@ -182,62 +179,64 @@ def test_many_streams_and_epochs_are_listed_in_several_messages(clock: Clock) ->
     assert [row.epoch for info in infos if info.stream == "test://many" for row in info.epochs] == list(range(2_000))
 
 
-def test_nothing_beyond_the_watermark_is_served(clock: Clock, make_journal: MakeJournal) -> None:
+def test_no_records_beyond_the_watermark_are_served(clock: Clock, make_journal: MakeJournal) -> None:
     journal = make_journal(records(1, 5), records(7, 9))
     journal.append(records(10, 12))
     journal.commit(sync=False)
     caller = admitted(server(clock, journal)[0])
-    assert told(parts := caller.read(1, 100)) == as_told(records(1, 5))
+    assert received_rows(parts := caller.read(1, 100)) == expected_rows(records(1, 5))
     assert parts[-1].next == 6
-    assert told(parts := caller.read(7, 9)) == []
+    assert received_rows(parts := caller.read(7, 9)) == []
     assert parts[-1].next == 7
     journal.append(records(6, 6))
     journal.commit()
-    assert told(caller.read(6, 100)) == as_told(records(6, 12))
+    assert received_rows(caller.read(6, 100)) == expected_rows(records(6, 12))
 
 
-def test_a_range_is_served_as_it_was_asked_for(clock: Clock, make_journal: MakeJournal) -> None:
+def test_a_requested_range_is_served_exactly(clock: Clock, make_journal: MakeJournal) -> None:
     caller = admitted(server(clock, make_journal(*(records(10 * group, 10 * group + 9) for group in range(1, 10))))[0])
-    assert told(parts := caller.read(15, 47)) == as_told(records(15, 47))
+    assert received_rows(parts := caller.read(15, 47)) == expected_rows(records(15, 47))
     assert (parts[0].first, parts[-1].next) == (15, 48)
 
 
-def test_an_answer_ends_after_its_limit_and_says_where_to_go_on(clock: Clock, make_journal: MakeJournal) -> None:
+def test_an_answer_is_limited_and_names_the_next_position(clock: Clock, make_journal: MakeJournal) -> None:
     groups = [records(1_000 * group, 1_000 * group + 999, 100) for group in range(10)]
     caller = admitted(server(clock, make_journal(*groups), chunk=10_000)[0])
     found, position, sizes = [], 0, []
     while position < 10_000:
-        found += told(parts := caller.read(position, 20_000, 50_000))
+        found += received_rows(parts := caller.read(position, 20_000, 50_000))
         sizes.append(sum(len(part.frames) for part in parts))
         position = parts[-1].next
     assert all(50_000 <= size < 80_000 for size in sizes[:-1])
     assert 0 < sizes[-1] < 80_000
-    assert found == as_told([record for group in groups for record in group])
+    assert found == expected_rows([record for group in groups for record in group])
 
 
-def test_small_groups_become_large_frames(clock: Clock, make_journal: MakeJournal) -> None:
+def test_small_groups_are_served_as_large_frames(clock: Clock, make_journal: MakeJournal) -> None:
     journal = make_journal(*(records(10 * group, 10 * group + 9, 1) for group in range(1_000)))
     parts = admitted(server(clock, journal)[0]).read(0, 10_000)
     blocks = [block for part in parts for block in wire.blocks_of(part, STREAM, EPOCH)]
     assert [len(block) >= 4_096 for block in blocks] == [True, True, False]
 
 
-def test_large_frames_are_cut_into_chunks(clock: Clock, make_journal: MakeJournal) -> None:
+def test_large_frames_are_split_into_chunks(clock: Clock, make_journal: MakeJournal) -> None:
     whole = records(0, 2_000, 25)
     parts = admitted(server(clock, make_journal(whole), chunk=5_000)[0]).read(0, 2_000)
-    assert told(parts) == as_told(whole)
+    assert received_rows(parts) == expected_rows(whole)
     sizes = [len(block.payload) for part in parts for block in wire.blocks_of(part, STREAM, EPOCH)]
     assert max(sizes) < 5_100
     assert len(sizes) < 60
 
 
-def test_a_record_larger_than_a_chunk_goes_as_a_whole(clock: Clock, make_journal: MakeJournal) -> None:
+def test_a_record_larger_than_a_chunk_is_served_whole(clock: Clock, make_journal: MakeJournal) -> None:
     large = Record(STREAM, EPOCH, 2, 0, b"x" * 100_000)
     these = [*records(1, 1), large, *records(3, 3)]
-    assert told(admitted(server(clock, make_journal(these), chunk=1_000)[0]).read(1, 3)) == as_told(these)
+    assert received_rows(admitted(server(clock, make_journal(these), chunk=1_000)[0]).read(1, 3)) == expected_rows(
+        these
+    )
 
 
-def test_records_far_apart_are_found_and_fit_frames() -> None:
+def test_distant_records_are_served_in_separate_frames() -> None:
     far = 2**40
     blocks = []
     for position in (0, 5, far, 2 * far):
@@ -250,7 +249,7 @@ def test_records_far_apart_are_found_and_fit_frames() -> None:
     assert [block.positions.tolist() for block in found] == [[0, 5], [far], [2 * far]]
 
 
-def test_a_far_jump_does_not_take_many_reads(clock: Clock) -> None:
+def test_a_large_gap_is_served_with_few_reads(clock: Clock) -> None:
     asked: list[int] = []
 
     class Watched(MemoryJournal):
@@ -265,19 +264,19 @@ def test_a_far_jump_does_not_take_many_reads(clock: Clock) -> None:
     journal.append(records(far, far + 9))
     journal.commit()
     parts = admitted(server(clock, journal)[0]).read(0, far + 100)
-    assert told(parts) == as_told(records(0, 9) + records(far, far + 9))
+    assert received_rows(parts) == expected_rows(records(0, 9) + records(far, far + 9))
     assert [pair for part in parts for pair in part.losses] == [(10, far - 1)]
 
 
-def test_declared_losses_come_with_the_records(clock: Clock, make_journal: MakeJournal) -> None:
+def test_declared_losses_are_served_with_the_records(clock: Clock, make_journal: MakeJournal) -> None:
     journal = make_journal(records(1, 5), records(20, 25))
     journal.lose(EPOCH, 6, 19)
     journal.lose(EPOCH, 26, 30)
     journal.commit()
     caller = admitted(server(clock, journal)[0])
-    assert told(parts := caller.read(3, 100)) == as_told(records(3, 5) + records(20, 25))
+    assert received_rows(parts := caller.read(3, 100)) == expected_rows(records(3, 5) + records(20, 25))
     assert [pair for part in parts for pair in part.losses] == [(6, 19), (26, 30)]
-    assert told(parts := caller.read(8, 12)) == []
+    assert received_rows(parts := caller.read(8, 12)) == []
     assert [pair for part in parts for pair in part.losses] == [(8, 12)]
     assert parts[-1].next == 13
     assert caller.ask(wire.ListRanges(4, STREAM, EPOCH, 1, 28, True)) == [
@@ -288,7 +287,7 @@ def test_declared_losses_come_with_the_records(clock: Clock, make_journal: MakeJ
     ]
 
 
-def test_more_losses_than_fit_a_message_take_several(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_losses_are_served_in_several_messages(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "MAX_RANGES", 150)
     journal, count = MemoryJournal(STREAM), wire.MAX_RANGES + 100
     journal.append([record for position in range(count) for record in records(2 * position, 2 * position, 1)])
@@ -301,11 +300,11 @@ def test_more_losses_than_fit_a_message_take_several(clock: Clock, monkeypatch: 
     assert [len(part.ranges) for part in asked] == [wire.MAX_RANGES, 99]
     assert [pair for part in asked for pair in part.ranges] == lost
     parts = caller.read(0, 2 * count)
-    assert len(told(parts)) == count
+    assert len(received_rows(parts)) == count
     assert [pair for part in parts for pair in part.losses] == lost
 
 
-def test_what_is_not_there_is_said_by_name(clock: Clock, make_journal: MakeJournal) -> None:
+def test_missing_records_and_streams_are_refused_by_name(clock: Clock, make_journal: MakeJournal) -> None:
     factory, _ = server(clock, make_journal(records(5, 9)))
     caller = admitted(factory)
     (refusal,) = caller.read(4, 9)
@@ -314,13 +313,13 @@ def test_what_is_not_there_is_said_by_name(clock: Clock, make_journal: MakeJourn
     assert (refusal.id, refusal.name) == (2, wire.UNKNOWN_STREAM)
     (refusal,) = caller.ask(wire.ListRanges(2, STREAM, EPOCH, 4, 9, True))
     assert (refusal.id, refusal.name) == (2, wire.NOT_IN_JOURNAL)
-    assert told(caller.read(5, 9)) == as_told(records(5, 9))
+    assert received_rows(caller.read(5, 9)) == expected_rows(records(5, 9))
     (nothing,) = caller.ask(wire.Read(3, STREAM, EPOCH + 1, 4, 9, 1, False))
     assert nothing == wire.Records(3, 4, 4, True)
     assert factory.counters.refused == {wire.NOT_IN_JOURNAL: 2, wire.UNKNOWN_STREAM: 1}
 
 
-def test_what_retention_takes_meanwhile_is_said_to_be_gone(clock: Clock, make_journal: MakeJournal) -> None:
+def test_records_removed_by_retention_while_served_are_reported(clock: Clock, make_journal: MakeJournal) -> None:
     groups = [records(100 * group, 100 * group + 99, 20) for group in range(40)]
     journal = make_journal(*groups, retention=Retention(size=20_000))
     caller = admitted(server(clock, journal, chunk=1_000)[0])
@@ -336,7 +335,7 @@ def test_what_retention_takes_meanwhile_is_said_to_be_gone(clock: Clock, make_jo
     assert str(bounds.first) in rest[-1].text
 
 
-def test_damage_is_an_error_or_is_told_of(clock: Clock, tmp_path: Path) -> None:
+def test_damage_is_refused_or_reported_on_request(clock: Clock, tmp_path: Path) -> None:
     journal = Journal(LocalDirectory(tmp_path), STREAM)
     for group in records(1, 9), records(10, 19), records(20, 29):
         journal.append(group)
@@ -348,12 +347,12 @@ def test_damage_is_an_error_or_is_told_of(clock: Clock, tmp_path: Path) -> None:
     (refusal,) = caller.read(1, 29)
     assert refusal.name == wire.DAMAGED
     assert (refusal.damage.first, refusal.damage.last) == (10, 19)
-    assert told(parts := caller.read(1, 29, skip=True)) == as_told(records(1, 9) + records(20, 29))
+    assert received_rows(parts := caller.read(1, 29, skip=True)) == expected_rows(records(1, 9) + records(20, 29))
     assert [damage.first for part in parts for damage in part.damages] == [10]
     journal.close()
 
 
-def test_a_request_that_fails_does_not_take_others_with_it(clock: Clock) -> None:
+def test_a_failed_request_does_not_affect_others(clock: Clock) -> None:
     class Failing(MemoryJournal):
         def bounds(self, epoch: int) -> Any:
             raise OSError("the disk is on fire")
@@ -364,9 +363,6 @@ def test_a_request_that_fails_does_not_take_others_with_it(clock: Clock) -> None
     assert refusal.name == wire.FAILED
     assert "fire" not in refusal.text
     assert caller.ask(wire.ListStreams(3)) == [wire.Streams(3, (wire.StreamInfo(STREAM, 0, ()),), True, (journal.tag,))]
-
-
-# Who is served
 
 
 def refused_as(caller: Caller, name: str) -> bool:
@@ -387,7 +383,7 @@ def refused_as(caller: Caller, name: str) -> bool:
         wire.encode(wire.Hello(wire.VERSION, b"")) + b"\x05\0\0\0hello",
     ],
 )
-def test_who_talks_nonsense_is_told_so_and_hung_up_on(clock: Clock, data: bytes) -> None:
+def test_a_client_with_invalid_messages_is_told_and_disconnected(clock: Clock, data: bytes) -> None:
     factory, _ = server(clock, MemoryJournal(STREAM))
     caller = Caller(factory)
     caller.say(data)
@@ -398,7 +394,7 @@ def test_who_talks_nonsense_is_told_so_and_hung_up_on(clock: Clock, data: bytes)
     assert factory.counters.requests == 0
 
 
-def test_a_secret_has_to_be_proved_anew_each_time(clock: Clock) -> None:
+def test_each_connection_has_its_own_challenge(clock: Clock) -> None:
     factory, _ = server(clock, MemoryJournal(STREAM), secret=SECRET)
     first, second = Caller(factory), Caller(factory)
     ((greeting,), (other,)) = first.heard(), second.heard()
@@ -412,7 +408,7 @@ def test_a_secret_has_to_be_proved_anew_each_time(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("mac", [b"", bytes(32), wire.proof(b"another secret, same length", bytes(16))])
-def test_without_the_secret_nothing_is_served(clock: Clock, mac: bytes) -> None:
+def test_a_client_without_the_secret_is_refused(clock: Clock, mac: bytes) -> None:
     factory, _ = server(clock, MemoryJournal(STREAM), secret=SECRET)
     caller = Caller(factory)
     caller.heard()
@@ -421,7 +417,7 @@ def test_without_the_secret_nothing_is_served(clock: Clock, mac: bytes) -> None:
     assert factory.counters.requests == 0
 
 
-def test_connections_are_limited_in_all_and_for_each_host(clock: Clock) -> None:
+def test_journal_connections_are_limited_in_total_and_per_host(clock: Clock) -> None:
     factory, _ = server(clock, MemoryJournal(STREAM), connections=3, per_host=2)
     one, _two = admitted(factory), admitted(factory)
     third = Caller(factory)
@@ -436,7 +432,7 @@ def test_connections_are_limited_in_all_and_for_each_host(clock: Clock) -> None:
     assert len(factory.connections) == 3
 
 
-def test_those_who_are_refused_and_stay_are_limited_too(clock: Clock) -> None:
+def test_refused_connections_that_stay_open_are_limited(clock: Clock) -> None:
     factory, _ = server(clock, MemoryJournal(STREAM), connections=1, per_host=1, handshake=10.0)
     admitted(factory)
     assert refused_as(staying := Caller(factory), wire.TOO_MANY)
@@ -447,7 +443,7 @@ def test_those_who_are_refused_and_stay_are_limited_too(clock: Clock) -> None:
     assert staying.transport.aborted
 
 
-def test_who_says_no_hello_is_hung_up_on(clock: Clock) -> None:
+def test_a_client_without_a_hello_times_out(clock: Clock) -> None:
     caller = Caller(server(clock, MemoryJournal(STREAM), handshake=10.0)[0])
     hello = wire.encode(wire.Hello(wire.VERSION, b""))
     for byte in hello[:9]:
@@ -461,11 +457,11 @@ def test_who_says_no_hello_is_hung_up_on(clock: Clock) -> None:
     assert caller.transport.aborted
 
 
-def test_who_asks_nothing_for_long_is_hung_up_on(clock: Clock) -> None:
+def test_an_idle_client_times_out(clock: Clock) -> None:
     caller = admitted(server(clock, MemoryJournal(STREAM), idle=300.0)[0])
     for _ in range(3):
         clock.advance(299.0)
-        caller.say(b"\x10")  # The beginning of a request is none.
+        caller.say(b"\x10")  # An incomplete request does not count.
         caller.decoder = wire.answer_decoder()
         assert not caller.gone
         caller.protocol._decoder = wire.request_decoder()
@@ -474,7 +470,7 @@ def test_who_asks_nothing_for_long_is_hung_up_on(clock: Clock) -> None:
     assert refused_as(caller, wire.TIMED_OUT)
 
 
-def test_who_takes_nothing_for_long_is_cut_off(clock: Clock, make_journal: MakeJournal) -> None:
+def test_a_client_that_stops_reading_is_aborted(clock: Clock, make_journal: MakeJournal) -> None:
     factory, _ = server(clock, make_journal(records(0, 5_000)), chunk=1_000, idle=300.0)
     caller = admitted(factory)
     caller.say(wire.Read(1, STREAM, EPOCH, 0, 5_000, 2**30, False))
@@ -487,7 +483,7 @@ def test_who_takes_nothing_for_long_is_cut_off(clock: Clock, make_journal: MakeJ
     assert factory.counters.stalled == 1
 
 
-def test_a_slow_reader_makes_no_more_than_a_chunk_wait(clock: Clock) -> None:
+def test_at_most_one_chunk_is_buffered_for_a_slow_client(clock: Clock) -> None:
     asked: list[tuple[int, int]] = []
 
     class Watched(MemoryJournal):
@@ -509,7 +505,7 @@ def test_a_slow_reader_makes_no_more_than_a_chunk_wait(clock: Clock) -> None:
         caller.heard()
 
 
-def test_requests_are_answered_in_order_and_their_number_is_limited(clock: Clock, make_journal: MakeJournal) -> None:
+def test_pending_requests_are_answered_in_order_and_limited(clock: Clock, make_journal: MakeJournal) -> None:
     factory, _ = server(clock, make_journal(records(0, 100)), waiting=16)
     caller = admitted(factory)
     answers = caller.ask(*(wire.Read(number, STREAM, EPOCH, number, number, 1, False) for number in range(16)))
@@ -519,7 +515,7 @@ def test_requests_are_answered_in_order_and_their_number_is_limited(clock: Clock
     assert caller.transport.producer is None
 
 
-def test_a_rate_is_kept_to(clock: Clock, make_journal: MakeJournal) -> None:
+def test_the_byte_rate_of_a_client_is_limited(clock: Clock, make_journal: MakeJournal) -> None:
     factory, _ = server(clock, make_journal(records(0, 20_000)), chunk=10_000, rate=100_000.0, idle=5.0)
     caller = admitted(factory)
     caller.say(wire.Read(1, STREAM, EPOCH, 0, 20_000, 2**30, False))
@@ -532,11 +528,11 @@ def test_a_rate_is_kept_to(clock: Clock, make_journal: MakeJournal) -> None:
         clock.advance(0.1)
         seconds += 0.1
     parts += caller.heard()
-    assert told(parts) == as_told(records(0, 20_000))
+    assert received_rows(parts) == expected_rows(records(0, 20_000))
     assert size >= 100_000 * (seconds - 1.5)
 
 
-def test_a_rate_wakes_up_by_itself(clock: Clock, make_journal: MakeJournal) -> None:
+def test_a_rate_limited_answer_continues_without_further_requests(clock: Clock, make_journal: MakeJournal) -> None:
     caller = admitted(server(clock, make_journal(records(0, 20_000)), chunk=10_000, rate=100_000.0)[0])
     caller.say(wire.Read(1, STREAM, EPOCH, 0, 20_000, 2**30, False))
     caller.transport.producer.resumeProducing()
@@ -547,7 +543,7 @@ def test_a_rate_wakes_up_by_itself(clock: Clock, make_journal: MakeJournal) -> N
     assert caller.heard() != []
 
 
-def test_nothing_is_left_behind(clock: Clock, make_journal: MakeJournal) -> None:
+def test_a_closed_journal_server_leaves_no_timers_or_connections(clock: Clock, make_journal: MakeJournal) -> None:
     factory, _ = server(clock, make_journal(records(0, 20_000)), chunk=10_000, rate=1.0)
     caller = admitted(factory)
     caller.say(wire.Read(1, STREAM, EPOCH, 0, 20_000, 2**30, False))
@@ -559,11 +555,8 @@ def test_nothing_is_left_behind(clock: Clock, make_journal: MakeJournal) -> None
     assert not factory.connections
 
 
-# Where it listens
-
-
 @pytest.mark.parametrize("description", ["9100", "tcp:9100", "tcp:9100:interface=127.1.2.3", "unix:/tmp/x"])
-def test_without_a_secret_it_listens_on_this_machine(clock: Clock, description: str) -> None:
+def test_a_server_without_a_secret_listens_on_loopback_and_unix_sockets(clock: Clock, description: str) -> None:
     assert journal_endpoint(clock, description, None) is not None
 
 
@@ -580,12 +573,12 @@ def test_without_a_secret_it_listens_on_this_machine(clock: Clock, description: 
         "nonsense:1",
     ],
 )
-def test_without_a_secret_it_listens_nowhere_else(clock: Clock, description: str) -> None:
+def test_a_server_without_a_secret_refuses_other_interfaces(clock: Clock, description: str) -> None:
     with pytest.raises(ConfigurationError):
         journal_endpoint(clock, description, None)
 
 
-def test_with_a_secret_it_listens_anywhere(clock: Clock) -> None:
+def test_a_server_with_a_secret_listens_on_any_interface(clock: Clock) -> None:
     assert journal_endpoint(clock, "tcp:9100:interface=0.0.0.0", SECRET) is not None
     assert journal_endpoint(clock, "tcp6:9100:interface=\\:\\:1", None) is not None
     with pytest.raises(ConfigurationError, match="secret"):
@@ -595,23 +588,20 @@ def test_with_a_secret_it_listens_anywhere(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("limits", [{"connections": 0}, {"chunk": 0}, {"idle": 0.0}, {"rate": 0.0}])
-def test_limits_that_serve_nobody_are_refused(limits: Mapping[str, Any]) -> None:
+def test_invalid_server_limits_are_refused(limits: Mapping[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         ServingLimits(**limits)
 
 
-def test_those_on_a_unix_socket_are_one_host(clock: Clock) -> None:
+def test_clients_of_a_unix_socket_count_as_one_host(clock: Clock) -> None:
     factory, _ = server(clock, MemoryJournal(STREAM), per_host=1)
     factory.buildProtocol(UNIXAddress(b"/tmp/x"))
     assert factory.buildProtocol(None).rejection
 
 
-# Sockets
-
-
 @pytest.fixture
 def listen() -> Iterator[Callable[[JournalServerFactory], int]]:
-    """Let a factory listen on a free port of loopback and return that."""
+    """Return a function that makes a factory listen on a free loopback port."""
     from twisted.internet import reactor
 
     ports: list[Any] = []
@@ -626,7 +616,7 @@ def listen() -> Iterator[Callable[[JournalServerFactory], int]]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the reactor turn until something has happened."""
+    """Run the reactor until a condition holds."""
     from twisted.internet import reactor
 
     timer: Any = reactor
@@ -637,7 +627,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def drain(client: socket.socket) -> int:
-    """Read to the end; return how many bytes there were."""
+    """Read to the end; return the number of bytes."""
     size = 0
     while data := client.recv(65_536):
         size += len(data)
@@ -645,7 +635,9 @@ def drain(client: socket.socket) -> int:
 
 
 @pytest_twisted.ensureDeferred
-async def test_garbage_from_many_sockets_is_survived(listen: Callable[[JournalServerFactory], int]) -> None:
+async def test_garbage_from_many_sockets_does_not_stop_the_server(
+    listen: Callable[[JournalServerFactory], int],
+) -> None:
     from twisted.internet import reactor
 
     factory, _ = server(reactor, MemoryJournal(STREAM))
@@ -664,7 +656,7 @@ async def test_garbage_from_many_sockets_is_survived(listen: Callable[[JournalSe
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_socket_that_is_not_read_holds_a_bounded_part(listen: Callable[[JournalServerFactory], int]) -> None:
+async def test_an_unread_socket_buffers_a_bounded_amount(listen: Callable[[JournalServerFactory], int]) -> None:
     from twisted.internet import reactor
 
     journal = MemoryJournal(STREAM)
@@ -685,7 +677,7 @@ async def test_a_socket_that_is_not_read_holds_a_bounded_part(listen: Callable[[
         most = 0
 
         def is_stuck() -> bool:
-            """The server waits for the kernel, which takes nothing more."""
+            """Tell whether the server waits for a full socket buffer."""
             nonlocal most
             waiting = len(transport.dataBuffer) - transport.offset + transport._tempDataLen
             most = max(most, waiting)

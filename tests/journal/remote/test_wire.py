@@ -79,17 +79,17 @@ def check_pieces(decoder: Callable[[], wire.Decoder], messages: list[Any], sizes
 
 
 @given(st.lists(answers, max_size=4), st.lists(st.integers(0, 60), max_size=6))
-def test_answers_come_back_however_their_bytes_are_cut(messages: list[Any], sizes: list[int]) -> None:
+def test_answers_are_decoded_from_any_split_of_their_bytes(messages: list[Any], sizes: list[int]) -> None:
     check_pieces(wire.answer_decoder, messages, sizes)
 
 
 @given(st.lists(requests, max_size=4), st.lists(st.integers(0, 60), max_size=6))
-def test_requests_come_back_however_their_bytes_are_cut(messages: list[Any], sizes: list[int]) -> None:
+def test_requests_are_decoded_from_any_split_of_their_bytes(messages: list[Any], sizes: list[int]) -> None:
     check_pieces(wire.request_decoder, messages, sizes)
 
 
 @given(answers)
-def test_what_is_cut_off_is_waited_for(message: Any) -> None:
+def test_an_incomplete_message_is_waited_for(message: Any) -> None:
     data = wire.encode(message)
     for end in range(len(data)):
         assert wire.answer_decoder().feed(data[:end]) == []
@@ -97,7 +97,7 @@ def test_what_is_cut_off_is_waited_for(message: Any) -> None:
 
 @given(st.lists(st.binary(max_size=60), max_size=4), st.booleans())
 @example([b"\x05\0\0\0" + b"\x81" * 5], True)
-def test_arbitrary_bytes_raise_nothing_but_remote_errors(pieces: list[bytes], framed: bool) -> None:
+def test_decoding_arbitrary_remote_bytes_raises_only_remote_errors(pieces: list[bytes], framed: bool) -> None:
     for decoder in wire.answer_decoder(), wire.request_decoder():
         try:
             for piece in pieces:
@@ -108,7 +108,7 @@ def test_arbitrary_bytes_raise_nothing_but_remote_errors(pieces: list[bytes], fr
 
 
 @given(answers, st.data())
-def test_a_changed_byte_raises_nothing_but_remote_errors(message: Any, data: st.DataObject) -> None:
+def test_decoding_a_message_with_a_changed_byte_raises_only_remote_errors(message: Any, data: st.DataObject) -> None:
     changed = bytearray(wire.encode(message))
     changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
     decoder = wire.answer_decoder()
@@ -126,7 +126,7 @@ def test_a_changed_byte_raises_nothing_but_remote_errors(message: Any, data: st.
         [],
         {},
         {"kind": 1},
-        {"kind": "hello", "version": 1, "mac": b""},  # Not from a server.
+        {"kind": "hello", "version": 1, "mac": b""},  # Not a message of a server.
         {"kind": "welcome"},
         {"kind": "welcome", "version": True},
         {"kind": "welcome", "version": -1},
@@ -147,18 +147,18 @@ def test_a_changed_byte_raises_nothing_but_remote_errors(message: Any, data: st.
         {"kind": "ranges", "id": 1, "first": 5, "next": 4, "end": True, "ranges": []},
         {"kind": "ranges", "id": 1, "first": 0, "next": 20_000, "end": True, "ranges": [[i, i] for i in range(8_193)]},
         dumps({"kind": "welcome", "version": 1}) + b"\0",
-        b"\xd8\x1c\x81\xd8\x1d\x00",  # A list of itself.
-        b"\xbf\x64kind\x67welcome\x67version\x01\xff",  # Of indefinite length.
+        b"\xd8\x1c\x81\xd8\x1d\x00",  # A list that contains itself.
+        b"\xbf\x64kind\x67welcome\x67version\x01\xff",  # Indefinite length.
         b"\xa3\x64kind\x67welcome\x67version\x01\x67version\x01",
         b"\xa3\x64kind\x67welcome\x67version\x01\x81\x01\x01",  # A list as a key.
     ],
 )
-def test_a_message_that_is_not_as_it_should_be_is_refused(content: object) -> None:
+def test_an_invalid_remote_message_is_refused(content: object) -> None:
     with pytest.raises(RemoteError):
         wire.answer_decoder().feed(packed(content))
 
 
-def test_no_tag_is_looked_into() -> None:
+def test_nested_cbor_tags_are_not_interpreted() -> None:
     head = dumps({"kind": "welcome", "version": 1, "more": 0})[:-1]
     for tag in [*range(300), 1_004, 43_000, 55_799]:
         for value in (1, b"1", "1", [1], [1, 2], {}):
@@ -166,18 +166,18 @@ def test_no_tag_is_looked_into() -> None:
                 wire.answer_decoder().feed(packed(head + dumps(CBORTag(tag, value))))
 
 
-def test_a_server_of_an_earlier_release_tells_less() -> None:
+def test_answers_of_an_earlier_release_are_accepted() -> None:
     message = {"kind": "streams", "id": 1, "streams": [["s", 0, []]], "end": True}
     (answer,) = wire.answer_decoder().feed(packed(message))
     assert answer == wire.Streams(1, (wire.StreamInfo("s", 0, ()),), True)
 
 
-def test_unknown_keys_are_passed_over() -> None:
+def test_unknown_message_keys_are_ignored() -> None:
     content = {"kind": "welcome", "version": 1, "colour": "green"}
     assert wire.answer_decoder().feed(packed(content)) == [wire.Welcome(1)]
 
 
-def test_a_length_over_the_limit_is_refused_before_anything_is_kept() -> None:
+def test_a_length_over_the_limit_is_refused_before_buffering() -> None:
     for decoder, limit in (wire.request_decoder(), wire.MAX_REQUEST), (wire.answer_decoder(), wire.MAX_ANSWER):
         with pytest.raises(RemoteError, match="limit"):
             decoder.feed((limit + 1).to_bytes(4, "little"))
@@ -186,7 +186,7 @@ def test_a_length_over_the_limit_is_refused_before_anything_is_kept() -> None:
         wire.answer_decoder(100).feed(packed(part))
 
 
-def test_the_largest_messages_fit() -> None:
+def test_the_largest_messages_are_within_the_limit() -> None:
     infos = tuple(wire.StreamInfo("s" * wire.MAX_URI, 2**63 - 1, ()) for _ in range(wire.MAX_ENTRIES))
     high = wire.MAX_INTEGER - 2 * wire.MAX_RANGES
     pairs = tuple((high + 2 * i, high + 2 * i) for i in range(wire.MAX_RANGES))
@@ -202,15 +202,12 @@ def test_the_largest_messages_fit() -> None:
     assert wire.request_decoder().feed(wire.encode(request)) == [request]
 
 
-def test_a_proof_is_good_for_one_secret_and_one_nonce() -> None:
+def test_a_proof_is_valid_for_one_secret_and_nonce() -> None:
     proof = wire.proof(b"s" * 16, bytes(16))
     assert len(proof) == wire.MAC_SIZE
     assert proof not in (wire.proof(b"t" * 16, bytes(16)), wire.proof(b"s" * 16, b"1" * 16))
     with pytest.raises(ConfigurationError):
         check_secret(b"s" * 15)
-
-
-# Frames
 
 
 def block(positions: list[int], payloads: list[bytes] | None = None, epoch: int = 3) -> Block:
@@ -227,7 +224,7 @@ def rows(blocks: list[Block]) -> list[tuple[int, int, bytes]]:
 
 
 @given(st.lists(st.sets(st.integers(0, 10_000), min_size=1, max_size=20), max_size=4))
-def test_records_come_back_from_frames(groups: list[set[int]]) -> None:
+def test_records_are_decoded_from_remote_frames(groups: list[set[int]]) -> None:
     blocks = [block([20_000 * turn + position for position in sorted(group)]) for turn, group in enumerate(groups)]
     part = wire.Records(1, 0, 100_000, True, frames=b"".join(map(wire.frame_of, blocks)))
     (decoded,) = wire.answer_decoder().feed(wire.encode(part))
@@ -260,7 +257,7 @@ DENSE = wire.frame_of(block([5, 6, 7], [b"12345678"] * 3))
 LOOSE = wire.frame_of(block([5, 7, 9], [b"12345678"] * 3))
 
 
-def test_forging_makes_what_it_is_meant_to() -> None:
+def test_the_forging_helper_reproduces_a_valid_frame() -> None:
     assert forged(DENSE) == DENSE
     good = forged(DENSE, with_offsets([5, 6, 7], [0, 8, 16, 24]))
     assert rows(wire.blocks_of(wire.Records(1, 5, 8, True, frames=good), STREAM, 3)) == [
@@ -305,13 +302,13 @@ def test_forging_makes_what_it_is_meant_to() -> None:
         records_frame(wire.NO_POSITION, 3, [10], [0], [b""])[1],
     ],
 )
-def test_a_frame_that_is_not_as_it_should_be_is_refused(frames: bytes) -> None:
+def test_an_invalid_remote_frame_is_refused(frames: bytes) -> None:
     with pytest.raises(RemoteError, match="invalid frame"):
         wire.blocks_of(wire.Records(1, 5, 10, True, frames=frames), STREAM, 3)
 
 
 @given(st.data())
-def test_a_changed_byte_of_a_frame_is_noticed(data: st.DataObject) -> None:
+def test_a_changed_byte_of_a_remote_frame_is_detected(data: st.DataObject) -> None:
     changed = bytearray(LOOSE)
     at = data.draw(st.integers(0, len(changed) - 1))
     changed[at] ^= data.draw(st.integers(1, 255))

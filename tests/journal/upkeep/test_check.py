@@ -1,4 +1,4 @@
-"""What `check` finds in the files of a journal."""
+"""Findings of `check` in the files of a journal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def records(sequences: Iterable[int], epoch: int = 0) -> list[Record]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A journal: 1 to 100 and 101 to 200 in two segments in order, of two frames each; 201 to 250 in the last one."""
+    """Return a journal: 1 to 200 in two compacted segments of two frames each, 201 to 250 in the open one."""
     path = tmp_path / "journal"
     path.mkdir()
     journal = Journal(LocalDirectory(path), STREAM, tag=TAG)
@@ -84,19 +84,19 @@ def append(file: Path, data: bytes) -> None:
         output.write(data)
 
 
-def test_nothing_is_wrong_with_a_good_journal(path: Path) -> None:
+def test_a_good_journal_has_no_findings(path: Path) -> None:
     read: list[int] = []
     checked = look(path, progress=read.append)
     assert checked.findings == []
     segments = sum(file.stat().st_size for file in path.iterdir() if file.suffix in {".seg", ".log"})
     assert checked.size == segments
-    assert segments - 3 * 100 < sum(read) <= segments  # All but the headers of the files.
+    assert segments - 3 * 100 < sum(read) <= segments  # All but the file headers.
     assert checked.summary() == (
         f"{STREAM}: 3 segments, {segments:,} bytes; epoch 0 from 1 to 250, 250 records; nothing is damaged"
     )
 
 
-def test_it_changes_nothing(path: Path) -> None:
+def test_check_does_not_change_a_journal(path: Path) -> None:
     append(path / "0000000003.log", b"torn")
     (path / "0000000009.seg.tmp").write_bytes(b"x")
     before = {file.name: file.read_bytes() for file in path.iterdir()}
@@ -112,7 +112,7 @@ def test_it_changes_nothing(path: Path) -> None:
         ("0000000003.log", 40, "0000000003.log, bytes 0 to 64: the checksum of its header is wrong"),
     ],
 )
-def test_a_damaged_header(path: Path, name: str, offset: int, finding: str) -> None:
+def test_check_reports_a_damaged_header(path: Path, name: str, offset: int, finding: str) -> None:
     flip(path / name, offset)
     checked = look(path)
     assert damages(checked) == [finding]
@@ -121,9 +121,9 @@ def test_a_damaged_header(path: Path, name: str, offset: int, finding: str) -> N
 
 @pytest.mark.parametrize("where", ["header", "body"])
 @pytest.mark.parametrize("number", [1, 3])
-def test_a_damaged_frame(path: Path, where: str, number: int) -> None:
+def test_check_reports_a_damaged_frame_and_its_numbers(path: Path, where: str, number: int) -> None:
     name = "0000000001.seg" if number == 1 else "0000000003.log"
-    if number == 3:  # Something good has to follow.
+    if number == 3:  # A good frame must follow.
         with_more(path)
     frame = frames_of(path, number)[0]
     flip(path / name, frame.offset + (20 if where == "header" else HEADER.size + 30))
@@ -146,7 +146,7 @@ def with_more(path: Path) -> None:
     journal.close()
 
 
-def test_every_single_bit_flip_of_a_segment_is_found(path: Path) -> None:
+def test_check_detects_every_bit_flip_of_a_segment(path: Path) -> None:
     name = path / "0000000002.seg"
     good = name.read_bytes()
     for offset in range(0, len(good), 7):
@@ -156,45 +156,45 @@ def test_every_single_bit_flip_of_a_segment_is_found(path: Path) -> None:
 
 
 class TestIndex:
-    def test_damaged(self, path: Path) -> None:
+    def test_check_reports_a_damaged_index_file(self, path: Path) -> None:
         flip(path / "0000000002.idx", 30)
         assert damages(look(path)) == ["0000000002.idx: its checksum is wrong, or it belongs to another journal"]
 
-    def test_it_says_something_else_than_the_segment(self, path: Path) -> None:
+    def test_check_reports_an_index_file_that_contradicts_its_segment(self, path: Path) -> None:
         checked = look(path)
         liar = checked.segments[1]
         liar.frame_indexes[0].held.discard(40, 42)
         (path / "0000000001.idx").write_bytes(encode(liar))
         assert damages(look(path)) == ["0000000001.idx: it does not match 0000000001.seg"]
 
-    def test_there_is_none(self, path: Path) -> None:
+    def test_check_reports_a_missing_index_file(self, path: Path) -> None:
         (path / "0000000001.idx").unlink()
         checked = look(path)
         assert damages(checked) == []
         assert others(checked) == ["0000000001.idx is missing; the next start writes it"]
 
 
-class TestMark:
-    def test_damaged(self, path: Path) -> None:
+class TestDurablePosition:
+    def test_check_reports_a_damaged_durable_position(self, path: Path) -> None:
         flip(path / "durable", 20)
         assert damages(look(path)) == [
             "durable, bytes 0 to 180: it is not a valid durable position; the next start writes it"
         ]
 
-    def test_there_is_none(self, path: Path) -> None:
+    def test_check_reports_a_missing_durable_position(self, path: Path) -> None:
         (path / "durable").unlink()
         checked = look(path)
         assert damages(checked) == []
         assert others(checked) == ["durable is missing, as after a power failure; the next start writes it"]
 
-    def test_that_of_another_journal(self, path: Path, tmp_path: Path) -> None:
+    def test_check_reports_a_durable_position_of_another_journal(self, path: Path, tmp_path: Path) -> None:
         other = tmp_path / "other"
         other.mkdir()
         Journal(LocalDirectory(other), STREAM).close()
         shutil.copy(other / "durable", path)
         assert damages(look(path)) == ["durable, bytes 0 to 180: it belongs to another journal"]
 
-    def test_what_was_durable_is_gone(self, path: Path) -> None:
+    def test_check_reports_missing_durable_bytes(self, path: Path) -> None:
         log = path / "0000000003.log"
         frame = frames_of(path, 3)[0]
         with open(log, "r+b") as file:
@@ -210,7 +210,7 @@ class TestMark:
             gone(201, 250),
         ]
 
-    def test_a_damaged_end_below_it_is_not_torn(self, path: Path) -> None:
+    def test_a_damaged_end_below_the_durable_position_is_damage(self, path: Path) -> None:
         frame = frames_of(path, 3)[0]
         flip(path / "0000000003.log", frame.offset + HEADER.size)
         checked = look(path)
@@ -219,7 +219,7 @@ class TestMark:
 
 
 class TestTornEnd:
-    def test_it_is_no_damage(self, path: Path) -> None:
+    def test_a_torn_end_is_no_damage(self, path: Path) -> None:
         log = path / "0000000003.log"
         end = log.stat().st_size
         _, frame = records_frame(FramePosition(3, end, TAG), 0, [251], [1], [b"x" * 100])
@@ -232,7 +232,7 @@ class TestTornEnd:
         ]
         assert "torn end of 184 bytes; nothing is damaged" in checked.summary()
 
-    def test_of_several_frames(self, path: Path) -> None:
+    def test_a_torn_end_may_have_several_frames(self, path: Path) -> None:
         log = path / "0000000003.log"
         end = log.stat().st_size
         for number in (251, 252):
@@ -243,13 +243,13 @@ class TestTornEnd:
         assert checked.torn is not None
         assert (checked.torn.offset, checked.torn.length) == (end, log.stat().st_size - end)
 
-    def test_a_segment_that_was_begun(self, path: Path) -> None:
+    def test_check_reports_an_incomplete_segment_after_a_crash(self, path: Path) -> None:
         (path / "0000000004.log").write_bytes(bytes(10))
         checked = look(path)
         assert damages(checked) == []
         assert others(checked) == ["0000000004.log: incomplete after a crash; the next start removes it"]
 
-    def test_leftovers(self, path: Path) -> None:
+    def test_check_lists_leftover_files(self, path: Path) -> None:
         for name in ("0000000001.log", "0000000002.seg.tmp", "0000000009.idx"):
             shutil.copy(path / "0000000001.seg", path / name)
         checked = look(path)
@@ -257,23 +257,23 @@ class TestTornEnd:
         assert checked.leftovers == ["0000000001.log", "0000000002.seg.tmp", "0000000009.idx"]
 
     @pytest.mark.parametrize("number", [1, 2])
-    def test_one_of_a_full_segment_is_damage(self, path: Path, number: int) -> None:
+    def test_an_incomplete_end_of_a_full_segment_is_damage(self, path: Path, number: int) -> None:
         append(path / f"000000000{number}.seg", bytes(16))
         assert len(damages(look(path))) == 1
 
 
 class TestWrongDirectories:
-    def test_empty(self, tmp_path: Path) -> None:
+    def test_check_refuses_an_empty_directory(self, tmp_path: Path) -> None:
         with pytest.raises(JournalError, match=r"holds no journal: there is no 0000000001.log"):
             look(tmp_path)
 
-    def test_a_segment_of_another_journal(self, path: Path) -> None:
+    def test_check_reports_a_segment_of_another_journal(self, path: Path) -> None:
         (path / "0000000004.log").write_bytes(encode_header(SegmentHeader(4, "fyrehose://other", 0, 0, 1)))
         found = damages(look(path))
         assert len(found) == 1
         assert "segment 4 belongs to another journal (fyrehose://other, tag 00000001) than segment 1" in found[0]
 
-    def test_another_version(self, path: Path) -> None:
+    def test_check_refuses_a_journal_of_another_version(self, path: Path) -> None:
         file = path / "0000000001.seg"
         data = bytearray(file.read_bytes())
         length = struct.unpack_from("<I", data, 12)[0]
@@ -283,7 +283,7 @@ class TestWrongDirectories:
         with pytest.raises(JournalError, match=r"0000000001.seg cannot be read: unsupported format version 2"):
             look(path)
 
-    def test_a_file_that_is_no_segment(self, path: Path) -> None:
+    def test_check_reports_an_unreadable_segment_and_its_missing_numbers(self, path: Path) -> None:
         (path / "0000000002.seg").write_bytes(bytes(5_000))
         checked = look(path)
         assert [damage.name for damage in checked.unreadable] == ["0000000002.seg"]
@@ -291,7 +291,7 @@ class TestWrongDirectories:
 
 
 class TestContents:
-    def test_order(self, path: Path) -> None:
+    def test_check_reports_unordered_compacted_segments(self, path: Path) -> None:
         file = path / "0000000002.seg"
         for number in (300, 299):
             _, frame = records_frame(FramePosition(2, file.stat().st_size, TAG), 0, [number], [1], [b"x"])
@@ -300,7 +300,7 @@ class TestContents:
         assert checked.unordered == {2}
         assert any("number 299 of epoch 0 follows 300" in text for text in damages(checked))
 
-    def test_records_that_do_not_fit_their_frame(self, path: Path) -> None:
+    def test_check_reports_records_outside_of_their_frames_range(self, path: Path) -> None:
         log = path / "0000000003.log"
         _, frame = records_frame(FramePosition(3, log.stat().st_size, TAG), 0, [251, 252], [1, 1], [b"x", b"y"])
         body = bytearray(frame[HEADER.size :])
@@ -311,7 +311,7 @@ class TestContents:
         append(log, bytes(header + body))
         assert [text.partition(": ")[2] for text in damages(look(path))] == ["its records extend beyond it"]
 
-    def test_twice_and_lost_and_held(self, path: Path) -> None:
+    def test_check_reports_numbers_both_held_and_lost(self, path: Path) -> None:
         log = path / "0000000003.log"
         _, frame = records_frame(FramePosition(3, log.stat().st_size, TAG), 0, [249, 250, 253], [1] * 3, [b""] * 3)
         append(log, frame)
@@ -324,7 +324,7 @@ class TestContents:
             "missing in epoch 0: 252",
         ]
 
-    def test_epochs_and_wrapping_numbers(self, tmp_path: Path) -> None:
+    def test_check_summarises_epochs_of_wrapping_numbers(self, tmp_path: Path) -> None:
         wrap = 2**63
         journal = Journal(LocalDirectory(tmp_path), STREAM, wrap=wrap)
         journal.append(records([wrap - 2, wrap - 1, 0, 1], epoch=3))
@@ -341,12 +341,12 @@ class TestContents:
         assert f"epoch 3 from {wrap - 2} to {wrap + 4}, 6 records, 1 missing" in checked.summary()
         assert f"epoch 4 from {wrap - 1} to {wrap + 3}, 2 records, 3 lost" in checked.summary()
 
-    def test_many_ranges_are_not_all_named(self) -> None:
+    def test_a_long_list_of_ranges_is_abbreviated(self) -> None:
         assert format_ranges((number, number) for number in range(0, 24, 2)).endswith("16, 18 and 2 more ranges")
 
 
 class TestBesideAWriter:
-    def test_only_what_is_durable_counts(self, path: Path) -> None:
+    def test_check_beside_a_writer_counts_only_durable_records(self, path: Path) -> None:
         journal = Journal(LocalDirectory(path), STREAM)
         journal.append(records(range(251, 261)))
         journal.commit(sync=False)
@@ -359,12 +359,12 @@ class TestBesideAWriter:
         assert look(path, writing=True).catalog.held[0].last == 260
         journal.close()
 
-    def test_damage_below_the_mark_is_damage(self, path: Path) -> None:
+    def test_check_beside_a_writer_reports_damage_below_the_durable_position(self, path: Path) -> None:
         frame = frames_of(path, 3)[0]
         flip(path / "0000000003.log", frame.offset + HEADER.size)
         assert look(path, writing=True).damaged == 1
 
-    def test_a_segment_is_put_in_order_meanwhile(self, path: Path) -> None:
+    def test_check_continues_when_a_segment_is_compacted(self, path: Path) -> None:
         journal = Journal(LocalDirectory(path), STREAM)
         journal.roll()
 
@@ -379,7 +379,7 @@ class TestBesideAWriter:
         assert checked.catalog.held[0].count == 250
         journal.close()
 
-    def test_retention_takes_a_segment_meanwhile(self, path: Path) -> None:
+    def test_check_continues_when_retention_removes_a_segment(self, path: Path) -> None:
         class Late(LocalDirectory):
             def names(self) -> list[str]:
                 names = super().names()

@@ -21,7 +21,7 @@ STREAM = "fyrehose://test"
 
 
 class Pool:
-    """A thread pool that works when the test says so."""
+    """A thread pool that runs its work on request."""
 
     def __init__(self) -> None:
         self._work: list[tuple[Callable[[bool, Any], None], Callable[[], Any]]] = []
@@ -45,7 +45,7 @@ class Pool:
 
 
 class Reactor(Clock):
-    """A clock, and threads that work when the test says so."""
+    """A fake clock with a controlled thread pool."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Reactor(Clock):
 
 
 class Kept:
-    """A journal of small segments and who looks after it."""
+    """A journal of small segments with its maintenance."""
 
     def __init__(self, path: Path, retention: Retention | None = None, **options: Any) -> None:
         self.path = path
@@ -70,7 +70,7 @@ class Kept:
         self.upkeep = Maintenance(self.journal, self.reactor, on_failure=self.errors.append, **options)
 
     def write(self, first: int, last: int, *, sync: bool = True) -> None:
-        """Write each in a frame of its own, the highest first: so segments are not in order."""
+        """Write each record in its own frame, highest first, so that segments are unordered."""
         self.journal.begin(0, 1)
         for number in range(last, first - 1, -1):
             self.journal.append([Record(STREAM, 0, number, int(self.reactor.seconds() * 1e6), b"message %4d" % number)])

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import os
-
 import pytest
+from suite.scenarios import check_names, check_random_seeds, has_enough_activity
 
 from fyrehose_twisted.parcels.simulation.scenarios import SCENARIOS, Amnesia, LaggingNodes, Storm, Strangers
 from fyrehose_twisted.sim.pytest_plugin import Simulate
-from fyrehose_twisted.sim.runs.runner import soak
-from fyrehose_twisted.sim.scenario import RunOutcome, Scenario
+from fyrehose_twisted.sim.scenario import Scenario
 
 pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
 
@@ -19,13 +17,9 @@ def test_all_invariants_hold_in_every_scenario(scenario: type[Scenario], simulat
     assert outcome.counters["acknowledged"] > 0, outcome
 
 
-def worth_its_seed(outcome: RunOutcome) -> bool:
-    return outcome.simulated_seconds >= 600 and outcome.faults >= 20 and outcome.operations >= 500
-
-
 def test_storm_has_enough_faults_and_operations(simulate: Simulate) -> None:
     (outcome,) = simulate(Storm, seeds=[5])
-    assert worth_its_seed(outcome), outcome
+    assert has_enough_activity(outcome), outcome
     for what in ("acknowledged", "fetched", "states taken", "not taken"):
         assert outcome.counters[what] > 0, outcome.counters
     assert outcome.counters["terms"] > 3
@@ -53,20 +47,9 @@ def test_scenarios_run_with_encoded_parcels(simulate: Simulate) -> None:
 
 
 def test_scenario_names_begin_with_parcels_and_are_unique() -> None:
-    names = [scenario.name for scenario in SCENARIOS]
-    assert len(set(names)) == len(names)
-    assert all(name.startswith("parcels.") for name in names)
+    check_names(SCENARIOS, "parcels")
 
 
 @pytest.mark.soak
 def test_scenarios_hold_for_random_seeds() -> None:
-    summaries = soak(SCENARIOS, float(os.environ.get("SOAK_SECONDS", "60")))
-    for name, summary in summaries.items():
-        print(
-            f"{name}: {summary.count:,} seeds, {summary.simulated_seconds / 3600:,.1f} hours simulated,"
-            f" {summary.operations:,} operations, {summary.faults:,} faults"
-        )
-    failures = [outcome for summary in summaries.values() for outcome in summary.failures]
-    assert not failures, "\n".join(
-        f"fyrehose simulate {outcome.scenario} --seed {outcome.seed}\n  {outcome.violation}" for outcome in failures
-    )
+    check_random_seeds(SCENARIOS)

@@ -15,11 +15,11 @@ from fyrehose_twisted.sim.disk.disk import Disk, PowerCut
 from fyrehose_twisted.sim.disk.page_cache import SECTOR
 
 SEEDS = range(200)
-"""So many that each thing which may be drawn is drawn."""
+"""Enough seeds to draw every possible outcome."""
 
 
 def new_disk(seed: int = 1, **files: bytes) -> Disk:
-    """A disk with durable files."""
+    """Return a disk with durable files."""
     disk = Disk(Random(seed))
     for name, content in files.items():
         file = disk.open(name, create=True)
@@ -31,12 +31,12 @@ def new_disk(seed: int = 1, **files: bytes) -> Disk:
 
 
 def contents(disk: Disk) -> dict[str, bytes]:
-    """What readers see."""
+    """Return the files as readers see them."""
     return {name: disk.open(name).read(0, 10**9) for name in disk.names()}
 
 
 def after_power_loss(prepare: Callable[[Disk], object], **files: bytes) -> list[dict[str, bytes]]:
-    """What is left, for each of many seeds, of what ``prepare`` did to a disk with durable files."""
+    """Return the states after a power failure following ``prepare``, for each of many seeds."""
     left = []
     for seed in SEEDS:
         disk = new_disk(seed, **files)
@@ -54,12 +54,12 @@ def errno_of(call: Callable[..., object], *args: Any, **options: Any) -> int | N
 
 
 class TestFiles:
-    def test_they_are_what_the_interfaces_say(self) -> None:
+    def test_a_simulated_disk_and_its_files_provide_the_interfaces(self) -> None:
         disk = new_disk(a=b"x")
         assert verifyObject(IDirectory, disk)
         assert verifyObject(IFile, disk.open("a"))
 
-    def test_what_is_written_is_read_at_once_through_every_handle(self) -> None:
+    def test_written_bytes_are_readable_at_once_through_every_handle(self) -> None:
         disk = Disk(Random(1))
         file = disk.open("a", create=True)
         other = disk.open("a", writable=True)
@@ -75,7 +75,7 @@ class TestFiles:
         file.truncate(7)
         assert other.read(0, 100) == b"hello\0\0"
 
-    def test_what_is_not_there_or_not_allowed(self) -> None:
+    def test_invalid_file_operations_raise_their_errno(self) -> None:
         disk = new_disk(a=b"x", b=b"y")
         with pytest.raises(FileNotFoundError):
             disk.open("c")
@@ -92,14 +92,14 @@ class TestFiles:
         assert errno_of(disk.rename, "a", "a/b") == errno.EINVAL
         assert contents(disk) == {"a": b"x", "b": b"y"}
 
-    def test_a_closed_file_is_of_no_more_use(self) -> None:
+    def test_operations_on_a_closed_file_raise_ebadf(self) -> None:
         file = new_disk(a=b"x").open("a", writable=True)
         file.close()
         file.close()
         for call in (file.size, file.sync, lambda: file.read(0, 1), lambda: file.write(0, b"")):
             assert errno_of(call) == errno.EBADF
 
-    def test_names_are_listed_in_order_and_can_be_changed(self) -> None:
+    def test_names_are_listed_sorted_and_can_be_renamed_and_removed(self) -> None:
         disk = new_disk(b=b"1", a=b"2", c=b"3")
         assert disk.names() == ["a", "b", "c"]
         disk.rename("b", "c")
@@ -108,7 +108,7 @@ class TestFiles:
         disk.remove("a")
         assert disk.names() == ["c"]
 
-    def test_who_has_a_file_open_keeps_it(self) -> None:
+    def test_an_open_file_survives_its_removal_or_replacement(self) -> None:
         disk = new_disk(a=b"1", b=b"2")
         removed, replaced = disk.open("a", writable=True), disk.open("b")
         disk.rename("a", "b")
@@ -117,7 +117,7 @@ class TestFiles:
         assert (removed.read(0, 9), replaced.read(0, 9), disk.names()) == (b"1!", b"2", [])
         assert disk.open("a", create=True).size() == 0
 
-    def test_one_has_the_lock_at_a_time(self) -> None:
+    def test_the_lock_of_a_simulated_disk_is_exclusive(self) -> None:
         disk = Disk(Random(1))
         lock = disk.lock()
         with pytest.raises(BlockingIOError):
@@ -136,7 +136,7 @@ class TestFiles:
 
 class TestCrashes:
     @pytest.mark.parametrize("crash", [Disk.process_killed, Disk.power_lost, Disk.wipe])
-    def test_what_was_open_before_is_of_no_more_use(self, crash: Callable[[Disk], None]) -> None:
+    def test_files_opened_before_a_crash_raise_ebadf(self, crash: Callable[[Disk], None]) -> None:
         disk = new_disk(a=b"x")
         file = disk.open("a", writable=True)
         disk.lock()
@@ -146,7 +146,7 @@ class TestCrashes:
         file.close()
         disk.lock()
 
-    def test_what_a_killed_process_wrote_is_there_and_no_more_durable_than_before(self) -> None:
+    def test_unsynced_writes_survive_a_kill_but_not_a_power_failure(self) -> None:
         def prepare(disk: Disk) -> None:
             disk.open("a", writable=True).write(0, b"y")
             disk.open("new", create=True).write(0, b"z")
@@ -158,7 +158,7 @@ class TestCrashes:
         assert {state["a"] for state in left} == {b"x", b"y"}
         assert {state.get("new") for state in left} == {None, b"", b"\0", b"z"}
 
-    def test_what_was_synced_is_there(self) -> None:
+    def test_synced_data_survives_a_power_failure(self) -> None:
         def prepare(disk: Disk) -> None:
             file = disk.open("a", writable=True)
             file.write(1, b"Y" * 2_000)
@@ -172,7 +172,7 @@ class TestCrashes:
         left = after_power_loss(prepare, a=b"x" * 10, b=b"B", d=b"D")
         assert left == [{"a": b"x" + b"Y" * 999, "c": b"B", "e": b""}] * len(SEEDS)
 
-    def test_of_what_was_not_synced_any_part_may_be(self) -> None:
+    def test_any_part_of_unsynced_writes_may_survive_a_power_failure(self) -> None:
         one, two, three = (letter * SECTOR for letter in (b"1", b"2", b"3"))
 
         def prepare(disk: Disk) -> None:
@@ -196,7 +196,7 @@ class TestCrashes:
         for likely in (b"", one + two + three, zeros + zeros + three):
             assert left.count(likely) > len(left) / 10
 
-    def test_pieces_end_where_the_sectors_of_the_file_do(self) -> None:
+    def test_unsynced_writes_survive_by_whole_sectors(self) -> None:
         left = after_power_loss(lambda disk: disk.open("a", writable=True).write(500, b"y" * 600), a=b"x" * 1_100)
         whole = b"x" * 500 + b"y" * 600
         for state in left:
@@ -205,7 +205,7 @@ class TestCrashes:
                 assert state["a"][piece] in (whole[piece], (b"x" * 1_100)[piece])
         assert len({state["a"] for state in left}) == 8
 
-    def test_what_a_file_was_before_may_be_there_again_after_it_was_cut_off(self) -> None:
+    def test_an_unsynced_truncation_may_be_undone_by_a_power_failure(self) -> None:
         def prepare(disk: Disk) -> None:
             file = disk.open("a", writable=True)
             file.truncate(2)
@@ -215,7 +215,7 @@ class TestCrashes:
         assert left >= {b"abcde", b"ab", b"ab!", b"ab!de", b"ab\0"}
         assert left <= {b"abcde", b"ab", b"ab!", b"ab!de", b"ab\0"}
 
-    def test_a_file_whose_name_was_not_synced_may_be_gone_though_it_was(self) -> None:
+    def test_a_synced_file_with_an_unsynced_name_may_be_lost(self) -> None:
         def prepare(disk: Disk) -> None:
             file = disk.open("a", create=True)
             file.write(0, b"x")
@@ -225,7 +225,7 @@ class TestCrashes:
         assert [state for state in left if state not in ({}, {"a": b"x"})] == []
         assert 0.2 < left.count({}) / len(left) < 0.8
 
-    def test_a_renaming_or_a_removal_that_was_not_synced_may_not_have_happened(self) -> None:
+    def test_an_unsynced_rename_or_removal_may_be_undone_by_a_power_failure(self) -> None:
         left = after_power_loss(lambda disk: disk.rename("a", "b"), a=b"A", b=b"B")
         expected: list[dict[str, bytes]] = [{"a": b"A", "b": b"B"}, {"b": b"A"}, {"a": b"A", "b": b"A"}]
         assert all(state in expected for state in left)
@@ -233,7 +233,7 @@ class TestCrashes:
         left = after_power_loss(lambda disk: disk.remove("a"), a=b"A")
         assert all(state in left for state in ({}, {"a": b"A"}))
 
-    def test_a_file_that_is_renamed_again_and_again_never_disappears(self) -> None:
+    def test_a_file_renamed_repeatedly_without_sync_is_never_lost(self) -> None:
         def prepare(disk: Disk) -> None:
             for old, new in ("ab", "bc", "cd", "da", "ae"):
                 disk.rename(old, new)
@@ -242,7 +242,7 @@ class TestCrashes:
         assert all(state and set(state.values()) == {b"A"} for state in left)
         assert {name for state in left for name in state} == set("abcde")
 
-    def test_of_files_that_are_renamed_in_a_row_none_disappears(self) -> None:
+    def test_files_renamed_in_a_chain_without_sync_are_never_lost(self) -> None:
         def prepare(disk: Disk) -> None:
             disk.rename("b", "c")
             disk.rename("a", "b")
@@ -250,7 +250,7 @@ class TestCrashes:
         left = after_power_loss(prepare, a=b"A", b=b"B")
         assert all(set(state.values()) == {b"A", b"B"} for state in left)
 
-    def test_a_file_that_is_there_by_both_names_has_what_was_written_by_either_or_not(self) -> None:
+    def test_a_file_left_under_both_names_may_miss_unsynced_writes(self) -> None:
         def prepare(disk: Disk) -> None:
             disk.open("a", writable=True).write(0, b"x")
             disk.rename("a", "b")
@@ -259,7 +259,7 @@ class TestCrashes:
         for one in (b"A", b"x"):
             assert all({"a": one, "b": other} in left for other in (b"A", b"x"))
 
-    def test_of_a_file_that_is_there_by_both_names_each_is_a_file_of_its_own(self) -> None:
+    def test_a_file_left_under_both_names_becomes_two_independent_files(self) -> None:
         twice = 0
         for seed in SEEDS:
             disk = new_disk(seed, a=b"A")
@@ -271,7 +271,7 @@ class TestCrashes:
                 assert (contents(disk), disk.used_bytes) == ({"a": b"x", "b": b"A"}, 2)
         assert twice
 
-    def test_of_two_files_each_is_as_new_as_it_is(self) -> None:
+    def test_the_survival_of_two_unsynced_files_is_independent(self) -> None:
         def prepare(disk: Disk) -> None:
             disk.open("a", create=True).sync()
             disk.open("b", create=True).sync()
@@ -279,14 +279,14 @@ class TestCrashes:
         left = after_power_loss(prepare)
         assert {tuple(state) for state in left} == {(), ("a",), ("b",), ("a", "b")}
 
-    def test_nothing_is_left_of_a_disk_that_is_lost(self) -> None:
+    def test_a_lost_disk_is_empty(self) -> None:
         disk = new_disk(a=b"x")
         disk.power_cut_after = 100
         disk.wipe()
         assert (disk.names(), disk.durable, disk.used_bytes, disk.power_cut_after) == ([], {}, 0, None)
         disk.open("a", create=True).write(0, b"y")
 
-    def test_what_is_left_is_a_function_of_the_seed(self) -> None:
+    def test_the_state_after_a_power_failure_depends_only_on_the_seed(self) -> None:
         def prepare(disk: Disk) -> None:
             for name in "zyx":
                 disk.open(name, create=True).write(0, bytes(range(256)) * 20)
@@ -305,7 +305,7 @@ class TestFuse:
         disk.sync()
         disk.remove("b")
 
-    def test_what_it_does_is_paid_for(self) -> None:
+    def test_each_disk_operation_consumes_the_power_cut_budget(self) -> None:
         disk = new_disk(b=b"B")
         before = disk.spent
         self.work(disk)
@@ -314,7 +314,7 @@ class TestFuse:
         disk.lock()
         assert disk.spent - before == 11
 
-    def test_power_can_be_cut_anywhere(self) -> None:
+    def test_power_can_be_cut_at_any_byte_written(self) -> None:
         seen = []
         for fuse in range(12):
             disk = new_disk(b=b"B")
@@ -341,10 +341,10 @@ class TestFuse:
         ]
         assert [durable.get("tmp", durable.get("a")) for _, durable in seen] == [None] + [b""] * 7 + [b"1234"] * 4
 
-    def test_no_handler_of_errors_sees_it(self) -> None:
+    def test_a_power_cut_is_not_an_exception_subclass(self) -> None:
         assert not issubclass(PowerCut, Exception)
 
-    def test_after_it_nothing_works_until_the_process_is_dead(self) -> None:
+    def test_after_a_power_cut_every_operation_fails_until_the_crash(self) -> None:
         disk = new_disk(a=b"x")
         file = disk.open("a", writable=True)
         lock = disk.lock()
@@ -372,7 +372,7 @@ class TestFuse:
         disk.process_killed()
         assert contents(disk) == {"a": b"12"}
 
-    def test_one_that_did_not_burn_outlives_the_process_and_not_the_power(self) -> None:
+    def test_a_pending_power_cut_survives_a_kill_but_not_a_power_failure(self) -> None:
         disk = new_disk(a=b"x")
         disk.power_cut_after = 1
         disk.process_killed()
@@ -382,7 +382,7 @@ class TestFuse:
 
 
 class TestTroubles:
-    def test_on_a_full_disk_what_fits_is_written(self) -> None:
+    def test_a_write_to_a_full_disk_stores_the_part_that_fits(self) -> None:
         disk = Disk(Random(1), capacity=10)
         one, other = disk.open("a", create=True), disk.open("b", create=True)
         one.write(0, b"12345")
@@ -403,7 +403,7 @@ class TestTroubles:
         one.write(0, b"xyz")
         assert errno_of(one.write, 6, b"?") == errno.ENOSPC
 
-    def test_what_was_removed_makes_room_once_nobody_has_it_open(self) -> None:
+    def test_a_removed_file_frees_space_once_it_is_closed(self) -> None:
         disk = Disk(Random(1), capacity=10)
         one, other = disk.open("a", create=True), disk.open("b", create=True)
         same = disk.open("a")
@@ -421,14 +421,14 @@ class TestTroubles:
         disk.process_killed()
         assert disk.used_bytes == 0
 
-    def test_what_nobody_has_open_makes_room_at_once(self) -> None:
+    def test_removing_a_closed_file_frees_space_at_once(self) -> None:
         disk = new_disk(a=b"123", b=b"4567", c=b"89")
         disk.remove("a")
         assert disk.used_bytes == 6
         disk.rename("c", "b")
         assert disk.used_bytes == 2
 
-    def test_what_was_open_before_a_crash_does_not_count_and_what_is_since_does(self) -> None:
+    def test_only_handles_opened_since_a_crash_hold_space_of_removed_files(self) -> None:
         disk = new_disk(a=b"123")
         before = disk.open("a")
         disk.process_killed()
@@ -450,7 +450,7 @@ class TestTroubles:
             assert disk.used_bytes == 0
         assert back
 
-    def test_it_can_be_filled_and_mended(self) -> None:
+    def test_a_disk_capacity_can_be_reduced_and_restored(self) -> None:
         disk = new_disk(a=b"123")
         file = disk.open("a", writable=True)
         first, second = disk.fill(), disk.fill()
@@ -462,7 +462,7 @@ class TestTroubles:
         file.write(3, b"d")
         assert contents(disk) == {"a": b"abcd"}
 
-    def test_reads_fail(self) -> None:
+    def test_read_errors_affect_the_configured_files_until_repaired(self) -> None:
         disk = new_disk(a1=b"x", b=b"y")
         one, other = disk.open("a1"), disk.open("b")
         trouble = disk.fail_reads("a")
@@ -479,7 +479,7 @@ class TestTroubles:
         disk.clear_impairment()
         assert one.read(0, 1) == b"x"
 
-    def test_what_a_failed_sync_concerned_never_becomes_durable(self) -> None:
+    def test_writes_of_a_failed_sync_never_become_durable(self) -> None:
         def prepare(disk: Disk) -> None:
             file = disk.open("a", writable=True)
             file.truncate(1)
@@ -497,7 +497,7 @@ class TestTroubles:
 
         assert after_power_loss(prepare, a=b"xyz") == [{"a": b"x" + bytes(6) + b"kept"}] * len(SEEDS)
 
-    def test_names_wait_for_the_next_sync_of_the_directory(self) -> None:
+    def test_names_of_a_failed_directory_sync_become_durable_with_the_next_sync(self) -> None:
         def prepare(disk: Disk) -> None:
             disk.rename("a", "b")
             disk.fail_syncs()
@@ -514,7 +514,7 @@ class TestTroubles:
 
 
 class TestRot:
-    def test_one_bit_of_what_is_durable_flips(self) -> None:
+    def test_bit_rot_flips_one_durable_bit(self) -> None:
         seen = set()
         for seed in SEEDS:
             disk = new_disk(a=b"\0\0", b=b"", c=b"\0")
@@ -530,7 +530,7 @@ class TestRot:
         assert len(seen) == 3 * 8
         assert new_disk(a=b"").flip_bits_at_fraction(0.5, 1) is None
 
-    def test_it_is_there_at_once_and_for_good(self) -> None:
+    def test_bit_rot_is_visible_at_once_and_survives_a_crash(self) -> None:
         disk = new_disk(a=b"abc")
         file = disk.open("a")
         disk.flip_bits("a", 1, 0x20)
@@ -538,7 +538,7 @@ class TestRot:
         disk.power_lost()
         assert contents(disk) == {"a": b"aBc"}
 
-    def test_what_was_written_since_hides_it_and_mends_it(self) -> None:
+    def test_a_later_write_hides_and_repairs_bit_rot(self) -> None:
         disk = new_disk(a=b"abc")
         file = disk.open("a", writable=True)
         file.write(1, b"b")
@@ -556,14 +556,14 @@ class TestRot:
         disk.flip_bits("a", 2, 1)
         assert (file.read(0, 3), disk.durable) == (b"a\0\0", {"a": b"a\0\1"})
 
-    def test_a_share_of_all_files(self) -> None:
+    def test_bit_rot_hits_all_files_in_proportion_to_their_size(self) -> None:
         for number, place in enumerate([("a", 0), ("a", 1), ("c", 0), ("c", 1)]):
             disk = new_disk(c=b"12", b=b"", a=b"12")
             assert (
                 disk.flip_bits_at_fraction(number / 4, 1) == disk.flip_bits_at_fraction(number / 4 + 0.24, 1) == place
             )
 
-    def test_what_cannot_rot(self) -> None:
+    def test_bit_rot_spares_empty_and_unsynced_files(self) -> None:
         disk = new_disk(a=b"x")
         disk.open("a", writable=True).write(1, b"y")
         for offset, mask in ((1, 1), (-1, 1), (0, 0), (0, 256)):
@@ -586,10 +586,10 @@ operations = st.lists(
 
 
 @given(st.integers(0, 10**6), operations)
-def test_what_was_synced_is_there_and_what_was_not_written_is_not(seed: int, steps: list[Any]) -> None:
+def test_synced_bytes_survive_and_unwritten_bytes_never_appear(seed: int, steps: list[Any]) -> None:
     disk = new_disk(seed, a=b"", b=b"")
     seen = {"a": b"", "b": b""}
-    # For each byte, what may be there after a power failure; how long the file may be.
+    # Possible values of each byte after a power failure, and possible lengths of the file.
     may: dict[str, list[set[int]]] = {"a": [], "b": []}
     lengths: dict[str, set[int]] = {"a": {0}, "b": {0}}
     for number, (what, name, offset, length) in enumerate(steps, 1):

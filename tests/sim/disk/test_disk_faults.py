@@ -42,7 +42,7 @@ TEXT = """\
 
 @implementer(INode)
 class Diarist:
-    """Writes four times a second how often it has, and begins where its diary ends."""
+    """A node that appends a counter to a file four times a second and resumes from it."""
 
     def __init__(self, boot: Boot, disk: Disk) -> None:
         if "diary" not in disk.names():
@@ -71,7 +71,7 @@ class Diarist:
 
 
 class Diary(Scenario):
-    """Two who write diaries."""
+    """A scenario of two nodes that write to disk."""
 
     name = "tests.diary"
     duration = 30.0
@@ -98,7 +98,7 @@ class Diary(Scenario):
 
 
 class Story(Observer):
-    """When a host stopped and started, and how."""
+    """An observer that records stops and starts of hosts."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[float, str, str]] = []
@@ -110,7 +110,7 @@ class Story(Observer):
         self.rows.append((round(host.network.elapsed, 3), host.name, description))
 
     def of(self, name: str) -> list[tuple[float, str]]:
-        """What happened to one host after it started first."""
+        """Return the record of one host after its first start."""
         return [(when, what) for when, who, what in self.rows if who == name][1:]
 
 
@@ -122,25 +122,25 @@ def run(*lines: str) -> Diary:
     return diary
 
 
-def test_a_full_disk_ends_a_process_until_there_is_room() -> None:
+def test_a_full_disk_stops_a_process_until_space_is_freed() -> None:
     full = "could not persist: OSError: [Errno 28] the disk is full: 'diary'"
     story = run("1.1 full journal-1 for 3.0").story.of("journal-1")
     assert story == [(1.25, full), (3.25, "started"), (3.5, full), (5.5, "started")]
 
 
-def test_a_disk_that_cannot_be_read_keeps_a_process_down() -> None:
+def test_read_errors_prevent_a_process_from_starting() -> None:
     story = run("1.1 bad-reads journal-1 for 3.0", "2.1 crash journal-1 killed for 1.0").story.of("journal-1")
     failed = "could not start: OSError: [Errno 5] a read failed: 'diary'"
     assert story == [(2.1, "killed"), (3.1, failed), (5.1, "started")]
 
 
-def test_a_disk_that_cannot_be_synced_ends_a_process() -> None:
+def test_sync_errors_stop_a_process() -> None:
     story = run("1.1 bad-syncs journal-1 for 1.5").story.of("journal-1")
     assert story == [(1.25, "could not persist: OSError: [Errno 5] a sync failed: 'diary'"), (3.25, "started")]
 
 
-def test_a_bit_rots() -> None:
-    # Of eight entries and 32 bytes, it is the 12th.
+def test_a_bit_rot_fault_flips_a_bit_of_the_disk() -> None:
+    # The 12th of eight entries and 32 bytes.
     diary = run("2.1 rot journal-1 0.37 bit 3")
     disk = diary.network.host("journal-1").disk
     assert disk is not None
@@ -148,7 +148,7 @@ def test_a_bit_rots() -> None:
     run("0.0 rot journal-1 0.37 bit 3")
 
 
-def test_power_is_cut_in_the_middle_of_a_write() -> None:
+def test_a_power_cut_fault_strikes_in_the_middle_of_a_write() -> None:
     # An entry costs 5, so this is in the middle of the third.
     diary = run("1.1 power-cut journal-1 after 12 bytes for 2.5")
     assert diary.story.of("journal-1") == [(1.75, "power lost while the disk was busy"), (4.25, "started")]
@@ -161,21 +161,21 @@ def test_power_is_cut_in_the_middle_of_a_write() -> None:
 @pytest.mark.parametrize(
     "lines",
     [
-        ["1.1 power-cut journal-1 after 50 bytes for 2.4"],  # It does not get so far.
+        ["1.1 power-cut journal-1 after 50 bytes for 2.4"],  # Too little disk activity.
         ["1.1 power-cut journal-1 after 10 bytes for 0.1"],
         ["0.0 power-cut journal-1 after 0 bytes for 0.0"],
     ],
 )
-def test_power_is_not_cut_if_the_disk_does_not_do_so_much_in_time(lines: list[str]) -> None:
+def test_a_power_cut_fault_expires_without_enough_disk_activity(lines: list[str]) -> None:
     assert run(*lines).story.of("journal-1") == []
 
 
-def test_a_host_that_is_down_is_left_alone() -> None:
+def test_disk_faults_do_not_affect_a_host_that_is_down() -> None:
     story = run("1.1 crash journal-1 killed for 1.0", "1.5 power-cut journal-1 after 3 bytes for 3.0")
     assert story.story.of("journal-1") == [(1.1, "killed"), (2.1, "started")]
 
 
-def test_power_can_be_cut_once_a_killed_process_is_back() -> None:
+def test_a_power_cut_fault_strikes_a_restarted_process() -> None:
     story = run("1.1 power-cut journal-1 after 3 bytes for 3.0", "1.2 crash journal-1 killed for 1.0")
     assert story.story.of("journal-1") == [
         (1.2, "killed"),
@@ -185,22 +185,22 @@ def test_power_can_be_cut_once_a_killed_process_is_back() -> None:
     ]
 
 
-def test_the_last_of_several_cuts_counts_and_ends_at_its_time() -> None:
+def test_the_latest_of_several_power_cut_faults_applies_until_its_end() -> None:
     story = run("1.1 power-cut journal-1 after 100 bytes for 1.0", "2.0 power-cut journal-1 after 12 bytes for 3.0")
     assert story.story.of("journal-1") == [(2.5, "power lost while the disk was busy"), (5.5, "started")]
 
 
-def test_a_loss_of_power_ends_what_would_have_cut_it() -> None:
+def test_a_power_failure_cancels_a_pending_power_cut() -> None:
     story = run("1.1 power-cut journal-1 after 5 bytes for 9.0", "1.2 crash journal-1 power lost for 1.0")
     assert story.story.of("journal-1") == [(1.2, "power lost"), (2.2, "started")]
 
 
-def test_troubles_that_overlap_end_each_at_its_time() -> None:
+def test_overlapping_disk_faults_end_independently() -> None:
     story = run("1.1 full journal-1 for 9.0", "1.2 full journal-1 for 1.0").story.of("journal-1")
     assert story[-1] == (10.0, "started")
 
 
-def test_a_host_without_a_disk_shows_at_once() -> None:
+def test_a_disk_fault_on_a_host_without_a_disk_is_an_error() -> None:
     for fault in ALL:
         text = str(fault).replace("journal-1", "client")
         with pytest.raises(ConfigurationError) as caught:
@@ -211,7 +211,7 @@ def test_a_host_without_a_disk_shows_at_once() -> None:
             FaultSchedule.parse(text).check(Diary(1).network)
 
 
-def test_they_are_printed_and_read_back() -> None:
+def test_disk_faults_round_trip_as_text() -> None:
     schedule = FaultSchedule(ALL)
     assert str(schedule) == TEXT
     assert FaultSchedule.parse(TEXT) == schedule
@@ -239,7 +239,7 @@ faults = st.one_of(
 
 
 @given(st.lists(faults, max_size=4))
-def test_whatever_they_are_they_are_read_back(drawn: list[Fault]) -> None:
+def test_arbitrary_disk_faults_round_trip_as_text(drawn: list[Fault]) -> None:
     schedule = FaultSchedule(drawn)
     assert FaultSchedule.parse(str(schedule)) == schedule
 
@@ -258,12 +258,12 @@ def test_whatever_they_are_they_are_read_back(drawn: list[Fault]) -> None:
         ("1 power-cut a after 1 bytes", "the duration is missing"),
     ],
 )
-def test_what_makes_no_sense_is_shown_how_it_would(line: str, says: str) -> None:
+def test_an_invalid_disk_fault_is_reported_with_its_syntax(line: str, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         FaultSchedule.parse(line)
 
 
-def test_each_kind_is_drawn_and_what_is_drawn_is_read_back() -> None:
+def test_generated_disk_faults_cover_every_kind_and_round_trip() -> None:
     kinds: list[tuple[float, Callable[[Random, float], Fault]]] = [
         (3.0, disk_errors("ab", max_duration=3.0)),
         (1.0, power_cuts("ab", max_duration=3.0, max_bytes=10_000)),
@@ -283,7 +283,7 @@ def test_each_kind_is_drawn_and_what_is_drawn_is_read_back() -> None:
     assert {bit for _, bit in shares} == set(range(8))
 
 
-def test_they_can_be_shrunk() -> None:
+def test_disk_faults_can_be_shrunk() -> None:
     drawn = Diary(3).faults
     assert any(isinstance(fault, PowerLoss) for fault in drawn)
 
@@ -303,7 +303,7 @@ def traced(seed: int, faults: FaultSchedule | None = None) -> list[dict[str, Any
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
-def test_one_seed_is_one_run_and_its_faults_can_be_given_instead() -> None:
+def test_a_run_with_disk_faults_is_reproducible_from_its_printed_faults() -> None:
     stops = set()
     for seed in range(10):
         trace = traced(seed)

@@ -55,7 +55,7 @@ class Gaps(Invariant):
         self.last = event
 
 class Ticker(Scenario):
-    """Somebody
+    """A node
     counts. Here is more.
 
     And more.
@@ -71,7 +71,7 @@ class Ticker(Scenario):
         return FaultSchedule([PartitionFault(rng.uniform(1, 9), 1.5, ("sender",), ("receiver",)), *pauses])
 
 class Picky(Ticker):
-    """Breaks with every other seed."""
+    """A scenario that fails with every other seed."""
     name = "toy.picky"
     def build(self):
         super().build()
@@ -89,7 +89,7 @@ class Impossible(Ticker):
         raise ValueError("of course")
 
 class Elsewhere(Ticker):
-    """Raises where a fault is, and elsewhere if there is none."""
+    """A scenario that raises at a fault, and elsewhere without faults."""
     name = "toy.elsewhere"
     def settled(self):
         if len(self.faults) > 2:
@@ -106,7 +106,7 @@ class Blocking(Ticker):
             threading.Event().wait()
 
 class Interrupted(Ticker):
-    """As if somebody pressed Ctrl-C in the middle, or while the faults are shrunk."""
+    """A scenario interrupted by Ctrl-C during the run, or while its faults are shrunk."""
     name = "toy.interrupted"
     runs = 0
     def build(self):
@@ -138,7 +138,7 @@ Simulate = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory that the command is run in, with ``toys.py``."""
+    """Return the working directory of the command, with ``toys.py``."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "toys", raising=False)
@@ -168,7 +168,7 @@ def command(*arguments: object, **options: Any) -> subprocess.CompletedProcess[s
 
 
 class TestOneSeed:
-    def test_what_held(self, toys: Path) -> None:
+    def test_simulate_one_seed_without_violation_prints_a_summary(self, toys: Path) -> None:
         ran = command("toys:Ticker", "--seed", 7)
         assert (ran.returncode, ran.stderr) == (0, "")
         assert ran.stdout.startswith("toy.ticker, seed 7: 20 s simulated in 0.")
@@ -176,7 +176,7 @@ class TestOneSeed:
             " times real time), 0 operations, 7 faults, 40 datagrams of which 3 were dropped: everything held\n"
         )
 
-    def test_what_broke_and_how_to_see_it_again(self, simulate: Simulate) -> None:
+    def test_simulate_one_seed_with_a_violation_prints_a_replay_command(self, simulate: Simulate) -> None:
         status, out, err = simulate("toys.py:Picky", "--seed", 9, "--split-seed", 3)
         assert (status, err) == (1, "")
         first, second = out.splitlines()
@@ -186,21 +186,23 @@ class TestOneSeed:
         replayed = simulate(*second.split()[4:])
         assert replayed == (1, out, "")
 
-    def test_a_seed_is_drawn_and_said(self, simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_simulate_without_a_seed_prints_the_random_seed(
+        self, simulate: Simulate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(runner, "random_seed", lambda: 1234)
         status, out, err = simulate("toys:Short")
         assert (status, err) == (0, "fyrehose: seed 1234\n")
         assert out.startswith("toy.short, seed 1234: 1.0 s simulated in 0.")
         assert out.endswith(", 0 operations, 0 faults, 3 datagrams of which 0 were dropped: everything held\n")
 
-    def test_what_raises_shows_where(self, simulate: Simulate) -> None:
+    def test_an_exception_of_a_scenario_is_shown_with_its_traceback(self, simulate: Simulate) -> None:
         status, out, err = simulate("toys:Raising", "--seed", 1)
         assert status == 1
         assert "LookupError in toys.py, line " in out
         assert err.startswith("Traceback")
         assert err.endswith("LookupError: whether it has settled\n")
 
-    def test_trace_and_page(self, simulate: Simulate, toys: Path) -> None:
+    def test_simulate_writes_trace_and_html_report(self, simulate: Simulate, toys: Path) -> None:
         status, out, _ = simulate("toys:Picky", "--seed", 9, "--trace", "9.jsonl", "--html", "9.html")
         assert status == 1
         entries = [json.loads(line) for line in (toys / "9.jsonl").read_text().splitlines()]
@@ -213,7 +215,9 @@ class TestOneSeed:
         assert simulate("toys:Picky", "--seed", 9, "--html", "alone.html")[0] == 1
         assert (toys / "alone.html").read_text() == page
 
-    def test_a_trace_on_standard_output_is_alone_there(self, simulate: Simulate, toys: Path) -> None:
+    def test_a_trace_to_standard_output_moves_the_summary_to_standard_error(
+        self, simulate: Simulate, toys: Path
+    ) -> None:
         _, lines, err = simulate("toys:Short", "--seed", 1, "--trace", "-")
         assert err.startswith("toy.short, seed 1: 1.0 s simulated")
         assert [json.loads(line)["kind"] for line in lines.splitlines()][::100] == ["run"]
@@ -232,7 +236,7 @@ class TestOneSeed:
         assert traces[0] == traces[1]
 
     @pytest.mark.parametrize("option", ["--trace", "--html"])
-    def test_of_what_is_never_put_together_there_is_nothing_to_draw(self, simulate: Simulate, option: str) -> None:
+    def test_a_scenario_that_cannot_be_built_leaves_no_html_report(self, simulate: Simulate, option: str) -> None:
         status, out, _ = simulate("toys:Impossible", "--seed", 1, option, "file")
         assert status == 1
         assert out.splitlines()[1:] == [
@@ -240,7 +244,7 @@ class TestOneSeed:
             "Replay it: fyrehose simulate toys:Impossible --seed 1",
         ]
 
-    def test_an_interrupt_leaves_the_page(self, simulate: Simulate, toys: Path) -> None:
+    def test_an_interrupted_run_writes_its_html_report(self, simulate: Simulate, toys: Path) -> None:
         status, out, err = simulate("toys:Interrupted", "--seed", 1, "--trace", "trace", "--html", "page.html")
         assert (status, out, err) == (1, "", "fyrehose: interrupted\n")
         assert "</html>" in (toys / "page.html").read_text()
@@ -248,7 +252,7 @@ class TestOneSeed:
 
 
 class TestFaults:
-    def test_they_are_printed_read_and_replayed(self, simulate: Simulate, toys: Path) -> None:
+    def test_printed_faults_can_be_replayed_from_a_file(self, simulate: Simulate, toys: Path) -> None:
         status, drawn, err = simulate("toys:Picky", "--seed", 9, "--print-faults")
         assert (status, err, len(drawn.splitlines())) == (0, "", 7)
         (toys / "some faults").write_text(drawn)
@@ -262,7 +266,7 @@ class TestFaults:
         assert status == 0
         assert " 6 faults, 41 datagrams of which 0 were dropped" in out
 
-    def test_they_are_shrunk_to_what_a_shell_can_replay(self, simulate: Simulate, toys: Path) -> None:
+    def test_shrunk_faults_are_printed_as_a_shell_command(self, simulate: Simulate, toys: Path) -> None:
         status, out, err = simulate("toys:Picky", "--seed", 9, "--shrink")
         assert (status, err) == (1, "")
         _, replay, enough, again, *here_document = out.splitlines()
@@ -285,7 +289,7 @@ class TestFaults:
         assert ran.stdout.startswith("toy.picky, seed 9: no gaps: at ")
         assert enough.endswith(ran.stdout.splitlines()[0].partition(": ")[2])
 
-    def test_what_needs_no_fault(self, simulate: Simulate) -> None:
+    def test_shrinking_a_violation_without_faults_says_so(self, simulate: Simulate) -> None:
         _, out, _ = simulate("toys:Raising", "--seed", 1, "--shrink")
         replay = "fyrehose simulate toys:Raising --seed 1 --faults /dev/null"
         assert "\nNo fault is needed (" in out
@@ -294,7 +298,7 @@ class TestFaults:
         assert status == 1
         assert "whether it has settled" in out
 
-    def test_those_of_standard_input_are_printed_for_it_was_read(
+    def test_faults_read_from_standard_input_are_printed_in_the_replay_command(
         self, simulate: Simulate, toys: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         fault = "2.0 cut sender -> receiver for 1.5\n"
@@ -307,7 +311,7 @@ class TestFaults:
         _, out, _ = simulate("toys:Raising", "--seed", 9, "--faults", "-")
         assert out.endswith("\nReplay it: fyrehose simulate toys:Raising --seed 9 --faults /dev/null\n")
 
-    def test_who_is_not_there_breaks_no_invariant(self, simulate: Simulate, toys: Path) -> None:
+    def test_faults_of_an_unknown_host_are_a_usage_error(self, simulate: Simulate, toys: Path) -> None:
         (toys / "faults").write_text("1.0 pause sender for 1.0\n2.0 pause recevier for 1.0\n")
         status, out, err = simulate("toys:Picky", "--seed", 9, "--faults", "faults", "--trace", "trace")
         assert (status, out) == (2, "")
@@ -320,12 +324,12 @@ class TestFaults:
         assert status == 1
         assert "ValueError: of course" in out
 
-    def test_what_raises_still_raises_in_the_same_place(self, simulate: Simulate) -> None:
+    def test_shrinking_preserves_the_raising_line(self, simulate: Simulate) -> None:
         _, out, _ = simulate("toys:Elsewhere", "--seed", 1, "--shrink")
         assert "\n3 of 7 faults are enough (" in out
         assert ": too many: 3\n" in out
 
-    def test_what_does_not_begin_cannot_be_shrunk(self, simulate: Simulate) -> None:
+    def test_a_scenario_that_cannot_be_built_cannot_be_shrunk(self, simulate: Simulate) -> None:
         status, out, err = simulate("toys:Impossible", "--seed", 1, "--shrink")
         assert status == 1
         assert out.splitlines()[1:] == [
@@ -334,7 +338,7 @@ class TestFaults:
         ]
         assert err.count("Traceback") == 1
 
-    def test_an_interrupt_leaves_what_was_found(self, simulate: Simulate) -> None:
+    def test_interrupted_shrinking_prints_the_best_result(self, simulate: Simulate) -> None:
         status, out, err = simulate("toys:Interrupted", "--seed", 9, "--shrink")
         assert (status, err) == (1, "fyrehose: interrupted\n")
         assert out.splitlines()[-1] == "END"
@@ -342,13 +346,13 @@ class TestFaults:
 
 
 class TestManySeeds:
-    def test_what_held(self, toys: Path) -> None:
+    def test_simulate_many_seeds_without_violation_prints_a_summary(self, toys: Path) -> None:
         ran = command("toys:Ticker", "--seeds", 30, "--jobs", 2)
         assert (ran.returncode, ran.stderr) == (0, "")
         assert ran.stdout.startswith("toy.ticker: 30 seeds, 600 s simulated in ")
         assert ran.stdout.endswith(" simulated hours an hour, 0 operations, 210 faults: everything held\n")
 
-    def test_what_broke(self, simulate: Simulate) -> None:
+    def test_simulate_many_seeds_lists_each_violation_with_a_replay_command(self, simulate: Simulate) -> None:
         status, out, err = simulate("toys:Picky", "--seeds", 4, "--first", 10, "--split-seed", 2, "--jobs", 1)
         assert (status, err) == (1, "")
         lines = out.splitlines()
@@ -356,19 +360,19 @@ class TestManySeeds:
         assert [line.partition(": ")[0] for line in lines[1:]] == ["  seed 11", "  Replay", "  seed 13", "  Replay"]
         assert lines[2] == "  Replay: fyrehose simulate toys:Picky --seed 11 --split-seed 2"
 
-    def test_not_all_that_broke_is_shown(self, simulate: Simulate) -> None:
+    def test_simulate_shows_a_limited_number_of_failed_seeds(self, simulate: Simulate) -> None:
         status, out, _ = simulate("toys:Picky", "--seeds", 25, "--jobs", 1)
         assert (status, len(out.splitlines())) == (1, 22)
         assert " on 1 core: " in out
         assert out.endswith("\n  and 2 more\n")
 
-    def test_stop_at_first(self, simulate: Simulate) -> None:
+    def test_simulate_stops_at_the_first_violation_on_request(self, simulate: Simulate) -> None:
         status, out, _ = simulate("toys:Picky", "--seeds", 1_000_000_000, "--first", 2, "--stop-at-first", "--jobs", 1)
         assert status == 1
         assert "toy.picky: 2 seeds, " in out
         assert ": 1 seed broke\n  seed 3: no gaps" in out
 
-    def test_a_process_that_dies_is_its_seeds_fault(self, simulate: Simulate) -> None:
+    def test_a_seed_that_kills_its_process_is_reported_as_failed(self, simulate: Simulate) -> None:
         status, out, err = simulate("toys:Deadly", "--seeds", 3, "--jobs", 1)
         assert (status, err) == (1, "")
         assert out.splitlines()[1:] == [
@@ -376,9 +380,9 @@ class TestManySeeds:
             "  Replay: fyrehose simulate toys:Deadly --seed 1",
         ]
 
-    # In the second case one process has nothing to do, or has only just begun.
+    # In the second case one process is idle or has just begun.
     @pytest.mark.parametrize(("seeds", "jobs", "done"), [(50, 1, "[12]"), (3, 2, "[012]")])
-    def test_an_interrupt_leaves_what_was_achieved_and_no_process(
+    def test_an_interrupt_prints_the_partial_summary_and_leaves_no_process(
         self, toys: Path, seeds: int, jobs: int, done: str
     ) -> None:
         os.mkfifo("pipe")
@@ -393,12 +397,12 @@ class TestManySeeds:
             ExitStack() as stack,
         ):
             stack.callback(running.kill)
-            pipe = os.open("pipe", os.O_RDWR)  # Does not wait for anybody, and so not for ever.
+            pipe = os.open("pipe", os.O_RDWR)  # Opening for reading and writing does not block.
             assert select.select([pipe], [], [], 120)[0]
             number = int(os.read(pipe, 100))
             os.close(pipe)
             worker = os.pidfd_open(number)
-            # Whether it gets to say anything before it is killed is chance, so this looks at why it cannot.
+            # Whether it prints before it is killed is a race, so this checks its blocked signals.
             blocked = re.search("SigBlk:\t(.*)", Path(f"/proc/{number}/status").read_text())
             assert blocked is not None
             assert int(blocked[1], 16) & 1 << signal.SIGINT - 1
@@ -411,7 +415,7 @@ class TestManySeeds:
             signal.pidfd_send_signal(worker, signal.SIGKILL)
         os.close(worker)
 
-    def test_an_interrupt_at_once_leaves_in_order_too(
+    def test_an_interrupt_before_the_first_seed_exits_cleanly(
         self, simulate: Simulate, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def interrupt() -> int:
@@ -421,7 +425,7 @@ class TestManySeeds:
         assert simulate("toys:Ticker", "--seeds", 4) == (1, "", "fyrehose: interrupted\n")
 
 
-def test_progress_is_shown_on_a_terminal(toys: Path, shown_on_terminal: Any) -> None:
+def test_simulate_shows_progress_on_a_terminal(toys: Path, shown_on_terminal: Any) -> None:
     for arguments, shown in (
         (("toys:Picky", "--seeds", 4, "--jobs", 1), (" seeds/s", "2 broken")),
         (
@@ -436,7 +440,7 @@ def test_progress_is_shown_on_a_terminal(toys: Path, shown_on_terminal: Any) -> 
 
 
 class TestList:
-    def test_those_that_have_a_name(self) -> None:
+    def test_list_prints_scenarios_with_names(self) -> None:
         ran = command("--list")
         assert (ran.returncode, ran.stderr) == (0, "")
         lines = ran.stdout.splitlines()
@@ -457,7 +461,7 @@ class TestList:
         assert status == 0
         assert "toy.ticker" in out
 
-    def test_the_first_sentence_says_what_it_is_about(
+    def test_list_prints_the_first_sentence_of_each_docstring(
         self, simulate: Simulate, toys: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from fyrehose_twisted.cli import main as cli
@@ -466,9 +470,9 @@ class TestList:
         chosen = [load(f"toys:{name}") for name in ("Ticker", "Raising", "Interrupted")]
         monkeypatch.setattr(cli, "_scenarios", lambda: chosen)
         assert simulate("--list")[1].splitlines() == [
-            "toy.ticker       Somebody counts",
+            "toy.ticker       A node counts",
             "toy.raising",
-            "toy.interrupted  As if somebody pressed Ctrl-C in the middle, or while the faults are shrunk",
+            "toy.interrupted  A scenario interrupted by Ctrl-C during the run, or while its faults are shrunk",
         ]
         assert simulate("toy.ticker", "--seed", 1)[0] == 0
         status, _, err = simulate("toy.tickler")
@@ -500,7 +504,7 @@ class TestWrongUsage:
             ("zzz", "there is no scenario 'zzz'. There are .*"),
         ],
     )
-    def test_it_is_said_in_one_line(self, simulate: Simulate, arguments: str, complaint: str) -> None:
+    def test_usage_errors_are_reported_in_one_line(self, simulate: Simulate, arguments: str, complaint: str) -> None:
         status, out, err = simulate(*arguments.split())
         assert (status, out) == (2, "")
         [line] = err.splitlines()
@@ -519,7 +523,7 @@ class TestWrongUsage:
             ("toys:Ticker --seed 1 --faults toys.py", "line 2 of the faults, 'import os, threading': .*"),
         ],
     )
-    def test_what_cannot_be_had_is_said_before_anything_runs(
+    def test_unusable_options_are_reported_before_any_run(
         self, simulate: Simulate, monkeypatch: pytest.MonkeyPatch, arguments: str, complaint: str
     ) -> None:
         for module in (runner, single_run):
@@ -529,7 +533,7 @@ class TestWrongUsage:
         complaint = f"fyrehose: {complaint.format(here=os.getcwd())}"
         assert err == f"{complaint}\n" if not complaint.endswith(".*") else err.startswith(complaint[:-2])
 
-    def test_a_file_alone_names_no_scenario(self, simulate: Simulate) -> None:
+    def test_a_file_without_a_class_is_a_usage_error(self, simulate: Simulate) -> None:
         assert simulate("toys.py", "--seed", 1) == (
             2,
             "",
@@ -548,7 +552,7 @@ class TestWrongUsage:
         ],
     )
     @pytest.mark.parametrize("called", ["spoilt:X", "spoilt.py:X"])
-    def test_a_module_that_cannot_be_imported_breaks_no_invariant(
+    def test_a_module_that_cannot_be_imported_is_a_usage_error(
         self, simulate: Simulate, toys: Path, how: str, text: str, raised: str, called: str
     ) -> None:
         (toys / "spoilt.py").write_text(text)
@@ -559,14 +563,14 @@ class TestWrongUsage:
 
 
 class TestOutput:
-    def test_a_reader_that_has_enough_ends_the_run(self, toys: Path) -> None:
+    def test_a_closed_output_pipe_ends_the_run(self, toys: Path) -> None:
         reading, writing = os.pipe()
         os.close(reading)
         ran = command("toys:Ticker", "--seed", 1, "--trace", "-", capture_output=False, stdout=writing, stderr=-1)
         os.close(writing)
         assert (ran.returncode, ran.stderr.count("Traceback")) == (1, 0)
 
-    def test_a_full_disk_is_none_of_the_nodes(self, toys: Path) -> None:
+    def test_a_full_output_disk_is_not_reported_as_a_violation(self, toys: Path) -> None:
         ran = command("toys:Ticker", "--seed", 1, "--trace", "/dev/full")
         assert (ran.returncode, ran.stdout) == (2, "")
         assert ran.stderr == "fyrehose: /dev/full: No space left on device\n"
@@ -579,7 +583,7 @@ class TestOutput:
             "fyrehose: standard output: No space left on device",
         )
 
-    def test_closed_standard_streams(self, toys: Path) -> None:
+    def test_closed_standard_streams_are_reported(self, toys: Path) -> None:
         for number, arguments, complaint in (
             (1, ("--trace", "-"), "standard output: it is closed"),
             (0, ("--faults", "-"), "standard input: it is closed"),
@@ -590,7 +594,7 @@ class TestOutput:
             assert (ran.returncode, ran.stderr) == (2, f"fyrehose: {complaint}\n")
 
 
-def test_nothing_is_imported_that_is_not_needed(toys: Path) -> None:
+def test_simulate_imports_only_needed_modules(toys: Path) -> None:
     program = (
         "import sys; from fyrehose_twisted.cli.main import main as f\n"
         "try: f({!r})\nexcept SystemExit: print(*sys.modules)"
@@ -603,17 +607,17 @@ def test_nothing_is_imported_that_is_not_needed(toys: Path) -> None:
         return set(ran.stdout.splitlines()[-1].split())
 
     assert not loaded("--help") & {"twisted", "numpy", "tqdm", "multiprocessing", "fyrehose_twisted.fyrehose"}
-    simulating = loaded("simulate", "toys:Short", "--seed", "1")
-    assert not simulating & {"twisted.internet.reactor", "fyrehose_twisted.fyrehose"}
+    modules_of_a_run = loaded("simulate", "toys:Short", "--seed", "1")
+    assert not modules_of_a_run & {"twisted.internet.reactor", "fyrehose_twisted.fyrehose"}
 
 
-def test_the_default_backbone_is_that_of_the_service() -> None:
+def test_the_default_backbone_matches_the_service() -> None:
     from fyrehose_twisted.fyrehose.service.connect import DEFAULT_BACKBONE
 
     assert BACKBONE == DEFAULT_BACKBONE
 
 
-def test_large_numbers_are_put_so_that_they_can_be_read() -> None:
+def test_large_numbers_of_a_summary_have_thousands_separators() -> None:
     from fyrehose_twisted.sim.runs.runner import RunSummary
     from fyrehose_twisted.sim.runs.summary_text import describe_summary
 

@@ -42,20 +42,20 @@ def sends(number: int, every: float = 1.0) -> Iterator[Entry]:
         yield {"t": i * every, "kind": "send", "node": "a", "to": "b", "id": i, "size": 9, "what": f"DATA {i}"}
 
 
-def test_the_page_needs_nothing_else() -> None:
+def test_the_html_report_is_self_contained() -> None:
     text = page([RUN, *sends(3)])
     assert text.isascii()
     assert re.findall(r'\b(?:src|href)="([^"]*)"', text) == ["data:,"]
-    assert set(re.findall(r"\w+://[\w.]+", text)) == {"http://www.w3.org"}  # the namespace of SVG, which nobody asks
+    assert set(re.findall(r"\w+://[\w.]+", text)) == {"http://www.w3.org"}  # The SVG namespace, which is never fetched.
     assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|import\(", text)
     assert "default-src 'none'" in text
 
 
-def test_the_page_of_an_empty_run_is_small() -> None:
+def test_the_html_report_of_an_empty_run_is_small() -> None:
     assert len(page([RUN])) < 120_000
 
 
-def test_the_trace_is_in_the_page_in_its_order() -> None:
+def test_the_html_report_embeds_the_trace_in_order() -> None:
     entries = [{"t": 0.5, "kind": "start", "node": "a"}, *sends(3), {"t": 9.0, "kind": "end", "counts": {"sent": 3}}]
     data = embedded(page([RUN, *entries]))
     assert data["run"] == {**RUN, "seed": "7"}
@@ -63,12 +63,12 @@ def test_the_trace_is_in_the_page_in_its_order() -> None:
     assert data["left_out"] == 0
 
 
-def test_a_large_seed_is_not_rounded() -> None:
+def test_a_large_seed_is_not_rounded_in_the_html_report() -> None:
     assert embedded(page([{**RUN, "seed": 2**64 - 1}]))["run"]["seed"] == "18446744073709551615"
 
 
 @pytest.mark.parametrize("place", ["scenario", "node", "what", "key", "kind"])
-def test_nothing_in_the_trace_becomes_markup(place: str) -> None:
+def test_text_of_the_trace_is_escaped_in_the_html_report(place: str) -> None:
     entry: Entry = {"t": 1, "kind": "event", "node": "a", "what": "x"}
     run = {**RUN, "scenario": HOSTILE} if place == "scenario" else RUN
     if place == "key":
@@ -82,7 +82,7 @@ def test_nothing_in_the_trace_becomes_markup(place: str) -> None:
     assert (data["run"], data["entries"]) == ({**run, "seed": "7"}, [entry])
 
 
-def test_the_newest_entries_are_kept_and_whatever_explains_them() -> None:
+def test_the_html_report_keeps_the_latest_entries_and_their_context() -> None:
     lasting = [
         {"t": 0.0, "kind": "start", "node": "a"},
         {"t": 0.1, "kind": "fault", "what": "cut", "nodes": ["a"]},
@@ -99,12 +99,12 @@ def test_the_newest_entries_are_kept_and_whatever_explains_them() -> None:
     assert data["left_out_until"] == 89.0
 
 
-def test_a_trace_of_just_the_limit_is_complete() -> None:
+def test_a_trace_exactly_at_the_limit_is_complete() -> None:
     data = embedded(page([RUN, *sends(10)], limit=10))
     assert (len(data["entries"]), data["left_out"]) == (10, 0)
 
 
-def test_the_overview_counts_what_is_left_out_too() -> None:
+def test_the_overview_counts_omitted_entries() -> None:
     drops = [{"t": 700.0, "kind": "drop", "node": "b", "from": "a", "id": 1, "why": "loss"}] * 3
     density = embedded(page([RUN, *sends(1000), *drops], limit=1))["density"]
     assert sum(density["send"]) == 1000
@@ -112,13 +112,13 @@ def test_the_overview_counts_what_is_left_out_too() -> None:
     assert len(density["send"]) == len(density["drop"]) == 1024
     assert density["drop"][int(700 / density["width"])] == 3
     assert 999 / 1024 < density["width"] <= 2 * 999 / 1024
-    # Every second in its own place, also after the buckets have been halved again and again.
+    # Every second in its own bucket, also after repeated halving.
     assert [int(i / density["width"]) for i in range(1000)] == [
         i for i, number in enumerate(density["send"]) for _ in range(number)
     ]
 
 
-def test_memory_is_bounded_by_the_limit() -> None:
+def test_the_memory_of_the_report_builder_is_bounded_by_the_limit() -> None:
     lines = (json.dumps(entry) for source in ([RUN], sends(4_000)) for entry in source)
     tracemalloc.start()
     try:
@@ -152,7 +152,7 @@ def test_memory_is_bounded_by_the_limit() -> None:
         json.dumps(RUN),
     ],
 )
-def test_a_malformed_line_is_named(line: str) -> None:
+def test_a_malformed_trace_line_is_reported_by_number(line: str) -> None:
     out = StringIO()
     good = '{"t":1,"kind":"event","node":"a","what":"x"}'
     with pytest.raises(ValueError, match=r"^line 4 of the trace: "):
@@ -161,7 +161,7 @@ def test_a_malformed_line_is_named(line: str) -> None:
 
 
 @pytest.mark.parametrize("nodes", [None, "ab", [1], {"a": 1}])
-def test_a_run_without_names_of_nodes_is_malformed(nodes: Any) -> None:
+def test_a_trace_without_node_names_is_malformed(nodes: Any) -> None:
     with pytest.raises(ValueError, match=r"^line 1 of the trace: .*nodes"):
         page([{**RUN, "nodes": nodes}])
 
@@ -184,7 +184,7 @@ def test_a_limit_below_one_is_an_error(limit: int) -> None:
 
 
 class Shown(HTMLParser):
-    """What a browser shows: attributes and text of each element that has an id, and what a probe reported.
+    """Content of a page in a browser: attributes and text of elements with an id, and the probe's report.
 
     :ivar attributes: of each element, by its id.
     :ivar texts: of each element, by its id, with all that is in it.
@@ -226,7 +226,7 @@ class Shown(HTMLParser):
             self.rows[-1][-1] += data
 
     def number(self, name: str) -> int:
-        """How many of something the diagram has in its window."""
+        """Return a count of the diagram in its window."""
         return int(self.attributes["diagram"][f"data-{name}"])
 
     @property
@@ -244,8 +244,8 @@ class Shown(HTMLParser):
 
 @pytest.fixture
 def browse(browser: Browser, tmp_path: Path) -> Browse:
-    """Open a page in Chromium and return what it shows; ``probe`` is script that runs in it and returns a report."""
-    # Virtual time does not wait for frames, which come when the machine has drawn the one before.
+    """Open a page in Chromium and return its content; ``probe`` is a script that returns a report."""
+    # Virtual time does not wait for animation frames.
     frames = "<script>requestAnimationFrame = (call) => setTimeout(call, 16);</script>"
 
     def browsed(text: str, fragment: str = "", probe: str = "", size: str = "1280,900") -> Shown:
@@ -275,7 +275,7 @@ def browse(browser: Browser, tmp_path: Path) -> Browse:
 
 
 def storm() -> list[Entry]:
-    """A minute of a star: losses, repeats, a pause, a kill, a cut, and an invariant that breaks at the end.
+    """A minute of a star topology with every kind of entry, and a violation at the end.
 
     Messages are sent at whole quarters of a second and take up to 40 ms, unless their receiver is paused.
     """
@@ -326,14 +326,14 @@ def storm() -> list[Entry]:
 
 
 def expected(entries: list[Entry], start: float, stop: float, text: str = "") -> tuple[int, int]:
-    """How many arrows and drops a window shows. No message is dropped within 50 ms of its edges."""
+    """Count arrows and drops in a window; no drop is within 50 ms of its edges."""
     sent = {entry["id"]: entry for entry in entries if entry["kind"] == "send" and text in entry["what"]}
     ends = [entry for entry in entries if entry["kind"] in ("arrive", "drop") and entry["id"] in sent]
     seen = [entry["kind"] for entry in ends if sent[entry["id"]]["t"] <= stop and entry["t"] >= start]
     return seen.count("arrive"), seen.count("drop")
 
 
-def test_it_opens_at_the_violation(browse: Browse) -> None:
+def test_the_html_report_opens_at_the_violation(browse: Browse) -> None:
     entries = storm()
     shown = browse(page(entries))
     assert shown.texts["title"] == "fyrehose.storm seed 7"
@@ -356,7 +356,7 @@ def test_it_opens_at_the_violation(browse: Browse) -> None:
 
 
 @pytest.mark.extended
-def test_the_fragment_chooses_window_filter_nodes_and_kinds(browse: Browse) -> None:
+def test_the_url_fragment_selects_window_filter_nodes_and_kinds(browse: Browse) -> None:
     entries = storm()
     shown = browse(
         page(entries),
@@ -403,7 +403,7 @@ def test_the_fragment_chooses_window_filter_nodes_and_kinds(browse: Browse) -> N
 
 
 @pytest.mark.extended
-def test_keys_wheel_pointer_and_buttons(browse: Browse) -> None:
+def test_the_html_report_responds_to_keys_wheel_pointer_and_buttons(browse: Browse) -> None:
     shown = browse(
         page(storm()),
         "#from=40&to=41",
@@ -497,7 +497,7 @@ def test_keys_wheel_pointer_and_buttons(browse: Browse) -> None:
 
 
 @pytest.mark.extended
-def test_arrows_crosses_and_states_are_painted_where_they_belong(browse: Browse) -> None:
+def test_arrows_drops_and_states_are_drawn_at_their_times(browse: Browse) -> None:
     def way(t: float, kind: str, message: int, **more: Any) -> Entry:
         ends = {"node": "a", "to": "d"} if kind == "send" else {"node": "d", "from": "a"}
         return {"t": t, "kind": kind, **ends, "id": message, **more}
@@ -577,7 +577,7 @@ def test_arrows_crosses_and_states_are_painted_where_they_belong(browse: Browse)
 
 
 @pytest.mark.extended
-def test_the_command_that_replays_it_is_that_of_the_trace(browse: Browse) -> None:
+def test_the_html_report_shows_the_replay_command_of_the_trace(browse: Browse) -> None:
     command = "fyrehose simulate my.module:Storm --seed 7 --split-seed 3 --faults 'my faults'"
     run, *entries = storm()
     shown = browse(page([{**run, "replay": command, "python": "3.11", "version": "0.1.0"}, *entries]))
@@ -587,7 +587,7 @@ def test_the_command_that_replays_it_is_that_of_the_trace(browse: Browse) -> Non
 
 
 @pytest.mark.extended
-def test_damaged_arrivals_are_marked(browse: Browse) -> None:
+def test_damaged_arrivals_are_marked_in_the_html_report(browse: Browse) -> None:
     entries: list[Entry] = [RUN]
     for i, more in enumerate([{}, {"damaged": True, "what": "ff00"}, {"truncated": True, "what": "DA"}]):
         message = {"id": i, "node": "a"}
@@ -624,14 +624,14 @@ def test_damaged_arrivals_are_marked(browse: Browse) -> None:
 @pytest.mark.parametrize(
     ("nodes", "opened"),
     [
-        (["b"], (19.04, 20.08)),  # its last message arrives at 20 s
-        (["c"], (39.8, 40.8)),  # a fault at 40 s, and no message at all
-        (["d"], (99.0, 100.04)),  # nothing ever happened to it
-        ([], (98.0, 99.04)),  # the last of anybody's messages
+        (["b"], (19.04, 20.08)),  # Its last message arrives at 20 s.
+        (["c"], (39.8, 40.8)),  # A fault at 40 s and no messages.
+        (["d"], (99.0, 100.04)),  # No entries at all.
+        ([], (98.0, 99.04)),  # The last message of any node.
     ],
 )
 @pytest.mark.extended
-def test_it_opens_where_there_is_something_to_see(
+def test_the_html_report_of_a_passing_run_opens_at_activity(
     nodes: list[str], opened: tuple[float, float], browse: Browse
 ) -> None:
     def message(i: int, t: float, source: str, to: str) -> list[Entry]:
@@ -663,7 +663,7 @@ def test_it_opens_where_there_is_something_to_see(
 
 
 @pytest.mark.extended
-def test_names_that_begin_alike_can_be_told_apart(browse: Browse) -> None:
+def test_node_names_with_a_common_prefix_stay_distinguishable(browse: Browse) -> None:
     names = [f"subscriber-with-a-very-long-name-{kind}-1" for kind in ("raw", "small")]
     probe = """
         return {names: [...document.querySelectorAll("#names button")].map((button) => button.innerText.trim()),
@@ -685,7 +685,7 @@ def test_names_that_begin_alike_can_be_told_apart(browse: Browse) -> None:
 
 
 @pytest.mark.extended
-def test_a_hostile_trace_is_only_text(browse: Browse) -> None:
+def test_a_hostile_trace_runs_no_script(browse: Browse) -> None:
     entries: list[Entry] = [
         {**RUN, "scenario": HOSTILE, "start": 1e300, "nodes": [HOSTILE, "__proto__"], "extra": {"a": ["<b>"]}},
         {"t": 0.1, "kind": "send", "node": HOSTILE, "to": "__proto__", "id": "__proto__", "what": HOSTILE},
@@ -729,7 +729,7 @@ def test_a_hostile_trace_is_only_text(browse: Browse) -> None:
 
 
 @pytest.mark.extended
-def test_a_long_run_stays_quick_and_says_what_is_left_out(browse: Browse) -> None:
+def test_the_report_of_a_long_run_is_responsive_and_reports_omissions(browse: Browse) -> None:
     def long() -> Iterator[Entry]:
         yield {**RUN, "nodes": [f"node-{i}" for i in range(12)]}
         for i in range(16_000):
@@ -765,7 +765,7 @@ def test_a_long_run_stays_quick_and_says_what_is_left_out(browse: Browse) -> Non
     assert int(report["crowd"]["arrows"]) == 8_001
     assert report["crowd"]["drawn"] == "0"
     assert report["crowd"]["note"] is False
-    # Where arrows crowd, the calls of the canvas go by pixels: for 13,001 arrows there are hardly more than for 8,001.
+    # Dense arrows are drawn per pixel, so 13,001 need hardly more canvas calls than 8,001.
     most, *_, least = report["work"]
     assert 0 < most < 1.25 * least
     assert most < 8_001
@@ -776,7 +776,7 @@ def test_a_long_run_stays_quick_and_says_what_is_left_out(browse: Browse) -> Non
 
 
 def first_pixel(png: bytes) -> tuple[int, ...]:
-    """The colour of the corner: whatever filter its row has, there is nothing before it to differ from."""
+    """Return the colour of the top left pixel of a PNG file."""
     data = b"".join(
         png[found.end() : found.end() + int.from_bytes(png[found.start() - 4 : found.start()], "big")]
         for found in re.finditer(b"IDAT", png)
@@ -785,7 +785,7 @@ def first_pixel(png: bytes) -> tuple[int, ...]:
 
 
 @pytest.mark.extended
-def test_it_is_light_or_dark_and_fits_a_phone(browser: Browser, tmp_path: Path) -> None:
+def test_the_html_report_supports_dark_mode_and_small_screens(browser: Browser, tmp_path: Path) -> None:
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     file = tmp_path / "page.html"
     file.write_text(page(storm()), "ascii")

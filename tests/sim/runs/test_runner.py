@@ -47,7 +47,7 @@ MARK = "TEST_RUNNER_MARK"
 
 @implementer(IDatagramNode)
 class Counting:
-    """Sends a number every 0.5 s if it has a peer, and tells what it receives."""
+    """A node that sends a number every 0.5 s to its peer and emits numbers received."""
 
     def __init__(self, boot: Boot, *peers: tuple[str, int]) -> None:
         self.peers = peers
@@ -82,7 +82,7 @@ class WithoutGaps(Invariant):
 
 
 class Peculiar(InvariantViolated):
-    """Cannot be unpickled anywhere."""
+    """A violation that cannot be unpickled."""
 
     def __reduce__(self) -> tuple[type[Peculiar], tuple[()]]:  # type: ignore[override]
         return type(self), ()
@@ -104,7 +104,7 @@ class Toy(Scenario):
 
 
 class Broken(Toy):
-    """Breaks with every third seed."""
+    """A scenario that fails with every third seed."""
 
     name = "toy.broken"
 
@@ -122,7 +122,7 @@ class Impossible(Toy):
 
 
 class Deadly(Toy):
-    """Takes its process along if the seed ends in 3; the first process of all dies too if there is no mark yet."""
+    """A scenario that kills its process if the seed ends in 3, or if the mark file does not exist yet."""
 
     name = "toy.deadly"
 
@@ -138,7 +138,7 @@ class Deadly(Toy):
 
 
 class Endless(Toy):
-    """Says who it is, and then nothing more, unless the seed is 0."""
+    """A scenario that reports its process id and blocks, unless the seed is 0."""
 
     name = "toy.endless"
 
@@ -156,7 +156,7 @@ class Nameless(Scenario):
 
 @pytest.fixture
 def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What :class:`Endless` says who it is to."""
+    """Return the named pipe that :class:`Endless` reports to."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     monkeypatch.setenv(PIPE, str(path))
@@ -165,15 +165,15 @@ def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An empty directory to be in; what is searched for modules is as before when the test is over."""
+    """Return an empty working directory; restore the module search path afterwards."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def said_in(pipe: Path) -> int:
-    """The number that somebody writes to a named pipe."""
-    descriptor = os.open(pipe, os.O_RDWR)  # Does not wait for anybody, and so not for ever.
+    """Read a number from a named pipe."""
+    descriptor = os.open(pipe, os.O_RDWR)  # Opening for reading and writing does not block.
     assert select.select([descriptor], [], [], 20)[0]
     said = os.read(descriptor, 100)
     os.close(descriptor)
@@ -181,7 +181,7 @@ def said_in(pipe: Path) -> int:
 
 
 def ended(descriptor: int) -> bool:
-    """Whether a process ends within the time that any process needs for that."""
+    """Tell whether a process ends within a generous timeout."""
     return bool(select.select([descriptor], [], [], 20)[0])
 
 
@@ -189,12 +189,12 @@ def seeds_of(outcomes: list[RunOutcome]) -> list[int]:
     return [outcome.seed for outcome in outcomes]
 
 
-def test_the_toys_are_nodes() -> None:
+def test_the_test_nodes_provide_idatagramnode() -> None:
     assert verifyObject(IDatagramNode, Counting(Boot(0.0, None, None)))
 
 
 class TestRunSeed:
-    def test_what_is_handed_in_reaches_the_scenario(self) -> None:
+    def test_arguments_of_run_seed_reach_the_scenario(self) -> None:
         samples: list[float] = []
         schedule = FaultSchedule([PartitionFault(1.0, 12.0, ("sender",), ("receiver",))] * 2)
         outcome = run_seed(Toy, 1, faults=schedule, on_sample=samples.append)
@@ -204,13 +204,13 @@ class TestRunSeed:
         other = run_seed(Toy, 1, split_seed=1)
         assert (other.faults, other.digest) == (1, run_seed(Toy, 1).digest)
 
-    def test_what_raises_before_the_run_is_an_outcome_with_its_traceback(self) -> None:
+    def test_an_exception_before_the_run_is_an_outcome_with_a_traceback(self) -> None:
         violation = run_seed(Impossible, 4).violation
         assert violation is not None
         assert str(violation) == f"{NO_EXCEPTIONS}: at 0.000000 s, whole network: ValueError: of course"
         assert 'raise ValueError("of course")' in violation.__notes__[0]
 
-    def test_what_raises_in_a_node_has_its_traceback_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_exception_in_a_node_is_an_outcome_with_a_traceback(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def tick(node: Counting, now: float) -> NoReturn:
             raise LookupError("no such number")
 
@@ -220,12 +220,12 @@ class TestRunSeed:
         assert (violation.invariant, violation.nodes) == (NO_EXCEPTIONS, ("sender",))
         assert 'raise LookupError("no such number")' in violation.__notes__[0]
 
-    def test_an_outcome_does_not_keep_the_network(self) -> None:
+    def test_an_outcome_of_run_seed_has_no_traceback_references(self) -> None:
         violation = run_seed(Broken, 2).violation
         assert violation is not None
         assert violation.__traceback__ is None
 
-    def test_an_interrupt_is_none_of_the_nodes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_interrupt_is_not_attributed_to_a_node(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def tick(node: Counting, now: float) -> NoReturn:
             raise KeyboardInterrupt
 
@@ -235,7 +235,7 @@ class TestRunSeed:
 
 
 class TestRunSeeds:
-    def test_processes_come_to_the_same_as_this_one(self) -> None:
+    def test_worker_processes_give_the_same_summary_as_this_process(self) -> None:
         here = run_seeds(Broken, range(12), jobs=0)
         elsewhere = run_seeds(Broken, range(12), jobs=2)
         assert seeds_of(here.failures) == seeds_of(elsewhere.failures) == [2, 5, 8, 11]
@@ -250,7 +250,7 @@ class TestRunSeeds:
             assert 0 < summary.rate == summary.simulated_seconds / summary.real_seconds
         assert (here.counters, here.simulated_seconds) == (elsewhere.counters, elsewhere.simulated_seconds)
 
-    def test_everything_is_added_up(self) -> None:
+    def test_a_summary_sums_its_outcomes(self) -> None:
         found: list[RunOutcome] = []
         summary = run_seeds(Toy, [5, 3], jobs=0, on_outcome=found.append)
         assert seeds_of(found) == [5, 3]
@@ -260,7 +260,7 @@ class TestRunSeeds:
         assert (summary.failures, RunSummary("none").rate) == ([], 0.0)
 
     @pytest.mark.parametrize("jobs", [0, 1])
-    def test_seeds_are_taken_when_they_can_be_run(self, jobs: int) -> None:
+    def test_seeds_are_drawn_lazily(self, jobs: int) -> None:
         taken: list[int] = []
 
         def seeds() -> Iterator[int]:
@@ -286,12 +286,12 @@ class TestRunSeeds:
         (outcome,) = run_each(where, [1], jobs=1, split_seed=3)
         assert outcome.digest == "split 3"
 
-    def test_there_are_as_many_processes_as_cores(self) -> None:
+    def test_the_default_number_of_processes_is_that_of_usable_cores(self) -> None:
         assert usable_cores() == len(os.sched_getaffinity(0))
         with pytest.raises(ConfigurationError, match="jobs=-1; give 0 or more processes"):
             run_seeds(Toy, [1], jobs=-1)
 
-    def test_what_only_this_process_knows_is_run_here_or_not_at_all(self) -> None:
+    def test_a_local_scenario_class_runs_only_in_this_process(self) -> None:
         class Local(Toy):
             name = "toy.local"
 
@@ -312,7 +312,7 @@ class Splitting(Toy):
 
 
 class TestProcesses:
-    def test_a_seed_that_kills_its_process_is_found_and_the_others_are_run(self) -> None:
+    def test_a_seed_that_kills_its_worker_fails_and_the_others_run(self) -> None:
         summary = run_seeds(Deadly, (1, 13, 2, 3, 4), jobs=2)
         assert summary.count == 5
         assert seeds_of(summary.failures) == [3, 13]
@@ -321,20 +321,20 @@ class TestProcesses:
         assert str(violation) == "the process that ran it died: killed, or out of memory?"
         assert str(pickle.loads(pickle.dumps(violation))) == str(violation)  # noqa: S301
 
-    def test_a_process_that_dies_by_chance_costs_no_seed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_worker_killed_once_costs_no_seed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(MARK, str(tmp_path / "mark"))
         summary = run_seeds(Deadly, range(5), jobs=1)
         assert (summary.count, summary.failures) == (5, [])
         assert (tmp_path / "mark").exists()
 
-    def test_closing_ends_processes_in_the_middle_of_a_run(self, pipe: Path) -> None:
+    def test_closing_the_iterator_ends_running_workers(self, pipe: Path) -> None:
         with closing(run_each(Endless, count(), jobs=1)) as outcomes:
             assert next(outcomes).seed == 0
             process = os.pidfd_open(said_in(pipe))
         assert ended(process)
         os.close(process)
 
-    def test_they_end_with_their_parent(self, pipe: Path) -> None:
+    def test_worker_processes_end_with_their_parent(self, pipe: Path) -> None:
         call = f"run_seeds({str(HERE) + ':Endless'!r}, [2], jobs=1)"
         program = f"from fyrehose_twisted.sim.runs.runner import run_seeds; {call}"
         with subprocess.Popen([sys.executable, "-c", program]) as parent:
@@ -363,7 +363,9 @@ print(run_seeds({scenario}, range(4), jobs=2).count)
         (["-m", "script"], "", "'toys:Mine'"),
     ],
 )
-def test_a_script_needs_no_guard(tmp_path: Path, how: list[str], define: str, scenario: str) -> None:
+def test_run_seeds_works_in_a_script_without_a_main_guard(
+    tmp_path: Path, how: list[str], define: str, scenario: str
+) -> None:
     (tmp_path / "script.py").write_text(SCRIPT.format(define=define, scenario=scenario))
     (tmp_path / "toys.py").write_text(MINE)
     ran = subprocess.run([sys.executable, *how], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
@@ -381,7 +383,7 @@ class Mine(Scenario):
 
 
 class TestLoad:
-    def test_by_module_and_by_file(self, paths: Path) -> None:
+    def test_scenarios_are_loaded_by_module_and_by_file(self, paths: Path) -> None:
         package = paths / "of_mine_alone"
         package.mkdir()
         (package / "in_here.py").write_text(MINE + "class Outer:\n    class Inner(Mine): pass\n")
@@ -394,14 +396,14 @@ class TestLoad:
             assert ScenarioRef.of(found).resolve() is found
             assert run_seeds(found, [1], jobs=1).count == 1
 
-    def test_a_file_finds_its_neighbours(self, paths: Path) -> None:
+    def test_a_scenario_file_can_import_neighbouring_modules(self, paths: Path) -> None:
         there = paths / "there"
         there.mkdir()
         (there / "neighbour_of_it.py").write_text(MINE)
         (there / "it.py").write_text("from neighbour_of_it import Mine\nclass It(Mine): pass\n")
         assert run_seeds("there/it.py:It", [1], jobs=1).count == 1
 
-    def test_a_module_that_happens_to_have_the_name_is_not_taken(self) -> None:
+    def test_a_loaded_module_of_the_same_name_is_not_used(self) -> None:
         elsewhere = ScenarioRef("json", "Toy", str(HERE))
         assert elsewhere.resolve().name == "toy.counting"
         assert sys.modules["json"].__name__ == "json"
@@ -422,23 +424,23 @@ class TestLoad:
             (f"{HERE}:Nameless", "Nameless has no name; define one: name = 'protocol.scenario'"),
         ],
     )
-    def test_what_names_no_scenario(self, paths: Path, reference: str, complaint: str) -> None:
+    def test_an_invalid_scenario_reference_is_reported(self, paths: Path, reference: str, complaint: str) -> None:
         with pytest.raises(ConfigurationError, match=complaint):
             load(reference)
 
-    def test_what_a_module_raises_is_raised(self, paths: Path) -> None:
+    def test_an_exception_of_a_scenario_module_propagates(self, paths: Path) -> None:
         (paths / "needs_another.py").write_text("import no_such_module_at_all")
         for reference in ("needs_another:X", "needs_another.py:X", "needs_another.py:X"):
             with pytest.raises(ModuleNotFoundError, match="no_such_module_at_all"):
                 load(reference)
 
-    def test_a_scenario_without_a_name_is_not_run(self) -> None:
+    def test_a_scenario_without_a_name_is_refused(self) -> None:
         with pytest.raises(ConfigurationError, match="Nameless has no name"):
             run_seeds(Nameless, [1], jobs=0)
 
 
 class TestSoak:
-    def test_each_in_turn_until_the_time_is_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_soak_runs_scenarios_in_turn_until_the_time_is_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
         now = count()
         monkeypatch.setattr(runner, "monotonic", lambda: float(next(now)))
         found: list[tuple[str, int]] = []
@@ -451,7 +453,7 @@ class TestSoak:
         assert seeds_of(summaries["toy.broken"].failures) == [101]
         assert 7 < summaries["toy.counting"].real_seconds <= summaries["toy.broken"].real_seconds + 1
 
-    def test_each_at_least_once_and_with_fresh_seeds(self) -> None:
+    def test_soak_runs_each_scenario_at_least_once_with_fresh_seeds(self) -> None:
         outcomes: list[RunOutcome] = []
         for _ in range(2):
             summaries = soak([Toy, f"{HERE}:Splitting"], 0.0, jobs=1, on_outcome=outcomes.append)
@@ -461,9 +463,9 @@ class TestSoak:
             }
         assert len(set(seeds_of(outcomes))) == 4
 
-    def test_nothing_to_run(self) -> None:
+    def test_soak_without_scenarios_returns_nothing(self) -> None:
         assert soak([], 10.0) == {}
 
 
-def test_replay_can_be_pasted_into_a_shell() -> None:
+def test_the_replay_command_is_quoted_for_a_shell() -> None:
     assert replay_command("a file.py:X", 7, "--faults", "f") == "fyrehose simulate 'a file.py:X' --seed 7 --faults f"

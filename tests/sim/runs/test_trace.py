@@ -35,7 +35,7 @@ FIELDS = {
     "broken": {"t", "invariant", "nodes", "what"},
     "end": {"t", "counts"},
 }
-"""What the documents say that each kind has, beside the kind itself."""
+"""Documented fields of each kind of entry, besides the kind."""
 
 
 def read(out: StringIO) -> list[dict[str, Any]]:
@@ -53,7 +53,7 @@ def traced(world: World, **options: Any) -> tuple[TraceWriter, StringIO]:
 
 @pytest.fixture
 def lines(make_world: MakeWorld) -> list[dict[str, Any]]:
-    """The trace of a run in which everything happens."""
+    """Return the trace of a run with every kind of entry."""
     world = make_world(link=Link(delay=0.25), start=1_000_000.0)
     a, b = world.add("a", "b")
     trace, out = traced(world)
@@ -77,7 +77,7 @@ def lines(make_world: MakeWorld) -> list[dict[str, Any]]:
     return read(out)
 
 
-def test_each_kind_has_what_belongs_to_it(lines: list[dict[str, Any]]) -> None:
+def test_each_kind_of_trace_entry_has_its_documented_fields(lines: list[dict[str, Any]]) -> None:
     assert {line["kind"] for line in lines} == set(FIELDS)
     for line in lines:
         optional = {"size", "until", "replay"} | (
@@ -87,11 +87,11 @@ def test_each_kind_has_what_belongs_to_it(lines: list[dict[str, Any]]) -> None:
         assert expected - optional <= set(line) <= expected, line
     assert [list(line)[:2] for line in lines[1:]] == [["t", "kind"]] * (len(lines) - 1)
     for kind in FIELDS:
-        # The documentation of the class names them all.
+        # The class docstring names all kinds.
         assert f"``{kind}``" in str(TraceWriter.__doc__)
 
 
-def test_it_tells_what_happened(lines: list[dict[str, Any]]) -> None:
+def test_a_trace_records_the_events_of_a_run(lines: list[dict[str, Any]]) -> None:
     python, version = lines[0].pop("python"), lines[0].pop("version")
     assert python == ".".join(map(str, sys.version_info[:2]))
     assert version
@@ -130,7 +130,7 @@ def test_it_tells_what_happened(lines: list[dict[str, Any]]) -> None:
     assert list(lines[-1]["counts"]) == sorted(lines[-1]["counts"])
 
 
-def test_it_is_ascii_and_one_line_each_whatever_is_described(make_world: MakeWorld) -> None:
+def test_trace_entries_are_single_ascii_lines(make_world: MakeWorld) -> None:
     world = make_world()
     (a,) = world.add("a")
     trace, out = traced(world, describe=lambda thing: "é\n\u2028\x00\ud800")
@@ -142,7 +142,7 @@ def test_it_is_ascii_and_one_line_each_whatever_is_described(make_world: MakeWor
     assert read(out)[1]["what"] == "é\n\u2028\x00\ud800"
 
 
-def test_both_ends_of_a_duplicate_are_found_by_its_number(make_world: MakeWorld) -> None:
+def test_both_arrivals_of_a_duplicate_have_the_id_of_its_send(make_world: MakeWorld) -> None:
     world = make_world(link=Link(duplication=1.0))
     world.add("a", "b")
     _, out = traced(world)
@@ -155,7 +155,7 @@ def test_both_ends_of_a_duplicate_are_found_by_its_number(make_world: MakeWorld)
     ]
 
 
-def test_it_says_what_arrived_that_was_not_sent(make_world: MakeWorld) -> None:
+def test_a_trace_records_payloads_damaged_in_transit(make_world: MakeWorld) -> None:
     world = make_world(link=Link(corruption=0.4, truncation=0.4, checksum=False))
     world.add("a", "b")
     _, out = traced(world)
@@ -173,7 +173,7 @@ def test_it_says_what_arrived_that_was_not_sent(make_world: MakeWorld) -> None:
     assert len(seen) == 4
 
 
-def test_a_fault_lasts_as_long_as_it_says_itself(make_world: MakeWorld) -> None:
+def test_a_traced_fault_ends_after_its_own_duration(make_world: MakeWorld) -> None:
     world = make_world()
     world.add("a", "b")
     _, out = traced(world)
@@ -184,7 +184,7 @@ def test_a_fault_lasts_as_long_as_it_says_itself(make_world: MakeWorld) -> None:
     assert [line["until"] for line in read(out) if line["kind"] == "fault"] == [4.5, 3.0]
 
 
-def test_it_starts_with_the_command_that_replays_the_run(make_world: MakeWorld) -> None:
+def test_a_trace_starts_with_its_replay_command(make_world: MakeWorld) -> None:
     world = make_world()
     world.add("a")
     _, out = traced(world, replay="fyrehose simulate x:Y --seed 7")
@@ -261,11 +261,11 @@ def trace_of(*seeds: int, hash_seed: str) -> bytes:
     return ran.stdout
 
 
-def test_one_seed_is_one_trace_in_whatever_process_and_another_is_another() -> None:
+def test_equal_seeds_have_equal_traces_in_any_process() -> None:
     together = trace_of(1, 2, hash_seed="0")
     place = together.index(b'{"kind":"run"', 1)
     first, second = together[:place], together[place:]
-    # Alone, in another process: neither hashes nor what ran before change anything.
+    # In another process, to show that neither hash seeds nor earlier runs matter.
     assert trace_of(2, hash_seed="1") == second
     assert first != second
     assert first.count(b"\n") > 1_000

@@ -6,34 +6,34 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sim.tcp.talkers import JoinLines, LengthCodec, Lines, MakeLines
+from sim.tcp.stream_nodes import LengthCodec, MakeConnectedPair, MakeStreamNetwork, StreamNetwork
 
 
 @pytest.fixture(scope="session")
-def lines_of() -> MakeLines:
-    """Return what makes a network of talkers, given their names."""
-    return Lines
+def stream_network() -> MakeStreamNetwork:
+    """Return a factory of networks of recording stream nodes by name."""
+    return StreamNetwork
 
 
 @pytest.fixture(scope="session")
-def joined() -> JoinLines:
-    """Return what makes two talkers, a and b, that are connected."""
+def connected_pair() -> MakeConnectedPair:
+    """Return a factory of two connected nodes, a and b."""
 
-    def make(**options: Any) -> Lines:
-        lines = Lines("a", "b", **options)
-        lines.link("a", "b")
-        return lines
+    def make(**options: Any) -> StreamNetwork:
+        network = StreamNetwork("a", "b", **options)
+        network.link("a", "b")
+        return network
 
     return make
 
 
 @pytest.fixture(scope="session")
 def length_codec() -> Callable[[], LengthCodec]:
-    """Return what makes a codec that puts the length in front."""
+    """Return the class of a length-prefix codec."""
     return LengthCodec
 
 
 @pytest.fixture(params=[False, True], ids=["objects", "bytes"])
 def codec(request: pytest.FixtureRequest) -> LengthCodec | None:
-    """Let messages travel as objects, and then as bytes."""
+    """Run with messages as objects, and as bytes."""
     return LengthCodec() if request.param else None

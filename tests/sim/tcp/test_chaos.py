@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from sim.tcp.talkers import LengthCodec, MakeLines
+from sim.tcp.stream_nodes import LengthCodec, MakeStreamNetwork
 
 from fyrehose_twisted.effects import Address, Close, Dial, Peer, Write
 from fyrehose_twisted.sim.crash_mode import CrashMode
@@ -23,7 +23,7 @@ NOWHERE: Address = ("192.0.2.1", 1)
 
 
 class Witness(Observer):
-    """Minds that every message comes to one end: it arrives, or is dropped."""
+    """Check that every message either arrives or is dropped, exactly once."""
 
     def __init__(self) -> None:
         self.open: dict[int, SimPacket] = {}
@@ -47,26 +47,28 @@ WORDS = {"dialled", "connected", "accepted", "refused", "reset", "closed", "time
 
 
 class Chaos:
-    """Four hosts that dial, write and hang up at random, while all goes wrong that can go wrong.
+    """Four hosts that dial, write and close at random, under every kind of fault.
 
     A message says which connection of which run of which host it is for, and its number there.
     """
 
-    def __init__(self, lines_of: MakeLines, seed: int, codec: LengthCodec | None, split_seed: int = 0) -> None:
+    def __init__(
+        self, stream_network: MakeStreamNetwork, seed: int, codec: LengthCodec | None, split_seed: int = 0
+    ) -> None:
         link = Link(delay=0.005, jitter=0.02, loss=0.05)
-        self.lines = lines_of(
+        self.hosts = stream_network(
             "a", "b", "c", "d", seed=seed, link=link, codec=codec, split=0.1, split_seed=split_seed, moment=0.001
         )
-        self.lines.network.streams.limits = StreamLimits(window=4_096, high=4_096, low=1_024)
+        self.hosts.network.streams.limits = StreamLimits(window=4_096, high=4_096, low=1_024)
         self.witness = Witness()
-        self.lines.network.add_observer(self.witness)
+        self.hosts.network.add_observer(self.witness)
         self.out = StringIO()
-        self.trace = TraceWriter(self.lines.network, self.out, scenario="chaos", seed=seed, describe=str)
-        self.lines.network.add_observer(self.trace)
+        self.trace = TraceWriter(self.hosts.network, self.out, scenario="chaos", seed=seed, describe=str)
+        self.hosts.network.add_observer(self.trace)
         self.rng = Random(f"{seed}/chaos")
         self.written: dict[Peer, int] = {}
         self.seen: dict[tuple[Any, Peer], tuple[int, int]] = {}
-        for host in self.lines.hosts.values():
+        for host in self.hosts.hosts.values():
             self.watch(host)
 
     def watch(self, host: Host) -> None:
@@ -81,26 +83,28 @@ class Chaos:
         node.react = react
 
     def run_command(self) -> None:
-        rng, lines = self.rng, self.lines
+        rng, stream_hosts = self.rng, self.hosts
         name = rng.choice("abcd")
-        host, node = lines.hosts[name], lines[name]
+        host, node = stream_hosts.hosts[name], stream_hosts[name]
         if rng.random() < 0.15 or not node.peers:
-            lines.dial(name, rng.choice("abcd".replace(name, "")))
+            stream_hosts.dial(name, rng.choice("abcd".replace(name, "")))
         elif rng.random() < 0.05:
             peer = rng.choice(node.peers)
             if host.running:
                 node.forget(peer)
-                lines.want(name, Close(peer))
+                stream_hosts.want(name, Close(peer))
         elif host.running:
             peer = rng.choice(node.peers)
             first = self.written.get(peer, 0)
             count = self.written[peer] = first + rng.choice((1, 1, 1, 5, 40))
-            lines.want(name, Write([f"{peer.number} {n} {'x' * rng.randrange(60)}" for n in range(first, count)], peer))
+            stream_hosts.want(
+                name, Write([f"{peer.number} {n} {'x' * rng.randrange(60)}" for n in range(first, count)], peer)
+            )
 
     def spoil(self) -> None:
-        rng, lines = self.rng, self.lines
+        rng, stream_hosts = self.rng, self.hosts
         name, other = rng.sample("abcd", 2)
-        network, host, lasts = lines.network, lines.hosts[name], rng.choice((0.1, 1.0, 10.0, 80.0))
+        network, host, lasts = stream_hosts.network, stream_hosts.hosts[name], rng.choice((0.1, 1.0, 10.0, 80.0))
         kind = rng.randrange(8)
         if kind < 2 and host.up:
             host.stop(rng.choice(list(CrashMode)))
@@ -109,18 +113,18 @@ class Chaos:
             host.pause()
             network.call_in(lasts, host.resume)
         elif kind == 3:
-            lines.cut(name, other, lasts)
+            stream_hosts.cut(name, other, lasts)
         elif kind == 4:
-            lines.cut_both_ways(name, other, lasts)
+            stream_hosts.cut_both_ways(name, other, lasts)
         elif kind == 5:
             slow = network.streams.throttle_reads(
-                host, 500.0, lines.hosts[other].address if rng.random() < 0.5 else None
+                host, 500.0, stream_hosts.hosts[other].address if rng.random() < 0.5 else None
             )
             network.call_in(lasts, lambda: network.streams.remove_throttle(slow))
         elif kind == 6:
-            network.streams.reset(host, lines.hosts[other])
+            network.streams.reset(host, stream_hosts.hosts[other])
         elif kind == 7:
-            network.streams.half_open(host, lines.hosts[other])
+            network.streams.half_open(host, stream_hosts.hosts[other])
 
     def start(self, host: Host) -> None:
         if not host.up:
@@ -131,51 +135,51 @@ class Chaos:
         for _ in range(60):
             for _ in range(self.rng.randrange(40)):
                 self.run_command()
-                self.lines.network.run(self.rng.random() * 0.2)
+                self.hosts.network.run(self.rng.random() * 0.2)
             if self.rng.random() < 0.5:
                 self.spoil()
-        self.lines.network.run(100.0)
+        self.hosts.network.run(100.0)
         self.finish()
         self.trace.end()
         return self.out.getvalue()
 
     def finish(self) -> None:
-        """Let everybody write once more, so that who does not know yet finds out, and then hang up."""
-        for host in self.lines.hosts.values():
+        """Let every host write once more, so that it notices dead connections, and then close."""
+        for host in self.hosts.hosts.values():
             self.start(host)
             host.resume()
         for last in (False, True):
             for name in "abcd":
-                for peer in list(self.lines[name].peers):
+                for peer in list(self.hosts[name].peers):
                     first = self.written.get(peer, 0)
                     self.written[peer] = first + 1
-                    self.lines.want(name, Write([f"{peer.number} {first}"], peer))
+                    self.hosts.want(name, Write([f"{peer.number} {first}"], peer))
                     if last:
-                        self.lines[name].forget(peer)
-                        self.lines.want(name, Close(peer))
-            self.lines.network.run(200.0)
+                        self.hosts[name].forget(peer)
+                        self.hosts.want(name, Close(peer))
+            self.hosts.network.run(200.0)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_goes_wrong_each_message_arrives_in_order_or_is_dropped(
-    seed: int, codec: LengthCodec | None, lines_of: MakeLines
+def test_each_tcp_message_arrives_in_order_or_is_dropped_despite_faults(
+    seed: int, codec: LengthCodec | None, stream_network: MakeStreamNetwork
 ) -> None:
-    chaos = Chaos(lines_of, seed, codec)
+    chaos = Chaos(stream_network, seed, codec)
     chaos.run()
-    lines, counts = chaos.lines, chaos.lines.network.counters
+    stream_hosts, counts = chaos.hosts, chaos.hosts.network.counters
     assert chaos.witness.open == {}
     assert counts["sent"] == counts["arrived"] + counts["dropped"] == chaos.witness.came_to_an_end
     assert counts["arrived"] > 500
-    assert {what for _, _, what in lines.words} <= WORDS
-    assert lines.forgotten()
-    assert len(lines.network.scheduler) == 0
+    assert {what for _, _, what in stream_hosts.words} <= WORDS
+    assert stream_hosts.forgotten()
+    assert len(stream_hosts.network.scheduler) == 0
 
 
-def test_equal_seeds_have_equal_traces_wherever_bytes_are_cut(
-    codec: LengthCodec | None, lines_of: MakeLines, length_codec: type[LengthCodec]
+def test_tcp_runs_with_equal_seeds_have_equal_traces_for_any_segmentation(
+    codec: LengthCodec | None, stream_network: MakeStreamNetwork, length_codec: type[LengthCodec]
 ) -> None:
     def run(seed: int, split_seed: int) -> str:
-        return Chaos(lines_of, seed, length_codec() if codec else None, split_seed).run()
+        return Chaos(stream_network, seed, length_codec() if codec else None, split_seed).run()
 
     trace = run(1, 0)
     assert trace == run(1, 0) == run(1, 5)
@@ -190,9 +194,9 @@ def test_equal_seeds_have_equal_traces_wherever_bytes_are_cut(
     assert ("size" in sent) is (codec is not None)
 
 
-def test_a_connection_that_is_idle_costs_little_memory_and_no_random_numbers(lines_of: MakeLines) -> None:
-    lines = lines_of(*(f"host-{number}" for number in range(40)))
-    hosts = list(lines.hosts.values())
+def test_an_idle_connection_uses_little_memory_and_no_random_numbers(stream_network: MakeStreamNetwork) -> None:
+    stream_hosts = stream_network(*(f"host-{number}" for number in range(40)))
+    hosts = list(stream_hosts.hosts.values())
     pairs = [(one, other) for row, one in enumerate(hosts) for other in hosts[row + 1 :]]
 
     def cost(connect: Callable[[Host, Host], object]) -> float:
@@ -200,8 +204,8 @@ def test_a_connection_that_is_idle_costs_little_memory_and_no_random_numbers(lin
         tracemalloc.start()
         for one, other in pairs:
             connect(one, other)
-        lines.network.run(5.0)
-        lines.words.clear()
+        stream_hosts.network.run(5.0)
+        stream_hosts.words.clear()
         for host in hosts:
             host.node.story.clear()
         gc.collect()
@@ -209,8 +213,8 @@ def test_a_connection_that_is_idle_costs_little_memory_and_no_random_numbers(lin
         tracemalloc.stop()
         return size
 
-    lines.link("host-0", "host-1")
-    assert cost(lines.network.streams.connect) < 800
-    assert cost(lambda one, other: lines.want(one.name, Dial(other.address))) < 1_100
-    assert lines.network.counters["connections"] == 2 * len(pairs) + 1
-    assert not any(lines.network._paths)
+    stream_hosts.link("host-0", "host-1")
+    assert cost(stream_hosts.network.streams.connect) < 800
+    assert cost(lambda one, other: stream_hosts.want(one.name, Dial(other.address))) < 1_100
+    assert stream_hosts.network.counters["connections"] == 2 * len(pairs) + 1
+    assert not any(stream_hosts.network._paths)

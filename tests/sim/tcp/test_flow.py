@@ -4,7 +4,7 @@ from math import inf, nan
 from typing import Any
 
 import pytest
-from sim.tcp.talkers import JoinLines, LengthCodec, MakeLines
+from sim.tcp.stream_nodes import LengthCodec, MakeConnectedPair, MakeStreamNetwork, StreamNetwork
 
 from fyrehose_twisted.effects import Address, Write
 from fyrehose_twisted.sim.tcp.segments import StreamLimits
@@ -16,164 +16,168 @@ def numbered(count: int) -> list[str]:
     return [f"message {number}" for number in range(count)]
 
 
-def buffered(lines: Any) -> int:
+def buffered_bytes(network: StreamNetwork) -> int:
     """Return the number of bytes queued on all connections of host a."""
-    ends = lines.network.streams.connection_ends(lines.hosts["a"]).values()
+    ends = network.network.streams.connection_ends(network.hosts["a"]).values()
     return sum(end.send_buffer.waiting_bytes for end in ends if end.send_buffer is not None)
 
 
-def test_a_pause_of_8_s_loses_nothing(codec: LengthCodec | None, joined: JoinLines) -> None:
-    lines = joined(codec=codec)
-    lines.pause("b", 8.0)
+def test_a_receiver_paused_for_8_s_loses_nothing(codec: LengthCodec | None, connected_pair: MakeConnectedPair) -> None:
+    network = connected_pair(codec=codec)
+    network.pause("b", 8.0)
     for number in range(70):
-        lines.run_until(number / 10)
-        lines.write("a", "b", f"message {number}")
-    lines.run_until(7.9)
-    assert lines["b"].got == []
-    lines.run_until(8.3)
-    assert lines["b"].got == numbered(70)
-    assert {now for now, _, _ in lines["b"].told("got")} == {8.0}
+        network.run_until(number / 10)
+        network.write("a", "b", f"message {number}")
+    network.run_until(7.9)
+    assert network["b"].got == []
+    network.run_until(8.3)
+    assert network["b"].got == numbered(70)
+    assert {now for now, _, _ in network["b"].told("got")} == {8.0}
 
 
 @pytest.mark.parametrize("lasts", [8.0, 200.0])
-def test_who_writes_to_one_that_stands_still_is_blocked_and_then_unblocked(
-    lasts: float, codec: LengthCodec | None, joined: JoinLines
+def test_a_sender_to_a_paused_receiver_is_blocked_and_unblocked(
+    lasts: float, codec: LengthCodec | None, connected_pair: MakeConnectedPair
 ) -> None:
-    lines = joined(codec=codec)
-    lines.pause("b", lasts)
+    network = connected_pair(codec=codec)
+    network.pause("b", lasts)
     size = 246 if codec else 0
     messages = [f"{number:0>{size}}" for number in range(600)]
-    lines.write("a", "b", *messages[:500])
-    lines.run_until(1)
-    # The window has room for 256 of 256 bytes (a little more as bytes), and as many may wait in peace.
-    assert lines["a"].told("blocked", "unblocked") == []
-    lines.write("a", "b", *messages[500:])
-    lines.run_until(lasts)
-    assert lines["a"].told("blocked", "unblocked") == [(1.0, "blocked", None)]
-    waiting = lines.network.counters["stream_buffered"]
-    assert buffered(lines) == waiting
+    network.write("a", "b", *messages[:500])
+    network.run_until(1)
+    # The window holds 256 messages of 256 bytes (a little more as bytes), and as many may wait unreported.
+    assert network["a"].told("blocked", "unblocked") == []
+    network.write("a", "b", *messages[500:])
+    network.run_until(lasts)
+    assert network["a"].told("blocked", "unblocked") == [(1.0, "blocked", None)]
+    waiting = network.network.counters["stream_buffered"]
+    assert buffered_bytes(network) == waiting
     assert (600 - 256) * 250 - 66_000 * bool(codec) < waiting <= (600 - 256) * 256
-    lines.run_until(lasts + 10)
-    assert lines["b"].got == messages
-    # One window is read at once and makes room for the next; only when that was read as well, little is left.
-    assert lines["a"].told("unblocked") == [(lasts + 0.75, "unblocked", None)]
-    assert buffered(lines) == 0
-    assert lines["a"].ended == []
-    assert [what for _, name, what in lines.words if name == "a"] == ["connected", "blocked", "unblocked"]
+    network.run_until(lasts + 10)
+    assert network["b"].got == messages
+    # One window is read at once; after the next one is read too, little is left.
+    assert network["a"].told("unblocked") == [(lasts + 0.75, "unblocked", None)]
+    assert buffered_bytes(network) == 0
+    assert network["a"].ended == []
+    assert [what for _, name, what in network.words if name == "a"] == ["connected", "blocked", "unblocked"]
 
 
-def test_what_is_lost_after_a_long_wait_for_room_goes_again_after_0_2_s(joined: JoinLines) -> None:
-    lines = joined()
-    lines.pause("b", 30.0)
-    lines.write("a", "b", *range(300))
-    lines.run_until(31)
-    lines.cut("a", "b", lasts=0.1)
-    lines.write("a", "b", "lost")
-    lines.run_until(40)
-    now, _, message = lines["b"].told("got")[-1]
+def test_a_segment_lost_after_a_long_zero_window_is_retransmitted_after_0_2_s(
+    connected_pair: MakeConnectedPair,
+) -> None:
+    network = connected_pair()
+    network.pause("b", 30.0)
+    network.write("a", "b", *range(300))
+    network.run_until(31)
+    network.cut("a", "b", lasts=0.1)
+    network.write("a", "b", "lost")
+    network.run_until(40)
+    now, _, message = network["b"].told("got")[-1]
     assert message == "lost"
     assert now == pytest.approx(31.45)
 
 
-def test_a_slow_reader_reads_as_fast_as_it_reads(codec: LengthCodec | None, joined: JoinLines) -> None:
-    lines = joined(codec=codec)
-    lines.network.streams.throttle_reads(lines.hosts["b"], 1_000.0)
+def test_a_slow_reader_reads_at_its_configured_rate(
+    codec: LengthCodec | None, connected_pair: MakeConnectedPair
+) -> None:
+    network = connected_pair(codec=codec)
+    network.network.streams.throttle_reads(network.hosts["b"], 1_000.0)
     messages = [f"{number:0>246}" for number in range(600)]
-    lines.write("a", "b", *messages)
+    network.write("a", "b", *messages)
     for _ in range(15):
-        before = len(lines["b"].got)
-        lines.network.run(10.0)
-        assert 31 <= len(lines["b"].got) - before <= 47 or len(lines["b"].got) == 600
-    lines.run_until(200)
-    assert lines["b"].got == messages
-    assert [what for _, what, _ in lines["a"].story[1:]] == ["blocked", "unblocked"]
-    assert lines["a"].ended == []
+        before = len(network["b"].got)
+        network.network.run(10.0)
+        assert 31 <= len(network["b"].got) - before <= 47 or len(network["b"].got) == 600
+    network.run_until(200)
+    assert network["b"].got == messages
+    assert [what for _, what, _ in network["a"].story[1:]] == ["blocked", "unblocked"]
+    assert network["a"].ended == []
 
 
-def test_a_slow_host_reads_its_connections_in_turn(lines_of: MakeLines) -> None:
-    lines = lines_of("a", "b", "c")
-    lines.network.streams.throttle_reads(lines.hosts["c"], 256.0)
-    lines.link("a", "c")
-    lines.link("b", "c")
-    lines.write("a", "c", *["a"] * 10)
-    lines.write("b", "c", *["b"] * 10)
-    lines.run_until(10)
-    assert lines["c"].told("got") == [(0.25 + row, "got", "ab"[row % 2]) for row in range(10)]
+def test_a_slow_host_reads_its_connections_in_turn(stream_network: MakeStreamNetwork) -> None:
+    network = stream_network("a", "b", "c")
+    network.network.streams.throttle_reads(network.hosts["c"], 256.0)
+    network.link("a", "c")
+    network.link("b", "c")
+    network.write("a", "c", *["a"] * 10)
+    network.write("b", "c", *["b"] * 10)
+    network.run_until(10)
+    assert network["c"].told("got") == [(0.25 + row, "got", "ab"[row % 2]) for row in range(10)]
 
 
-def test_one_connection_can_be_slow_alone_until_it_is_hastened(lines_of: MakeLines) -> None:
-    lines = lines_of("a", "b", "c")
-    slow = lines.network.streams.throttle_reads(lines.hosts["c"], 256.0, lines.hosts["a"].address)
-    lines.link("a", "c")
-    lines.link("b", "c")
-    lines.write("a", "c", *["a"] * 10)
-    lines.write("b", "c", *["b"] * 10)
-    lines.run_until(1.5)
-    assert sorted(lines["c"].got) == ["a"] * 2 + ["b"] * 10
-    lines.network.streams.remove_throttle(slow)
-    assert sorted(lines["c"].got) == ["a"] * 10 + ["b"] * 10
+def test_a_single_connection_can_be_slowed_and_restored(stream_network: MakeStreamNetwork) -> None:
+    network = stream_network("a", "b", "c")
+    slow = network.network.streams.throttle_reads(network.hosts["c"], 256.0, network.hosts["a"].address)
+    network.link("a", "c")
+    network.link("b", "c")
+    network.write("a", "c", *["a"] * 10)
+    network.write("b", "c", *["b"] * 10)
+    network.run_until(1.5)
+    assert sorted(network["c"].got) == ["a"] * 2 + ["b"] * 10
+    network.network.streams.remove_throttle(slow)
+    assert sorted(network["c"].got) == ["a"] * 10 + ["b"] * 10
 
 
-def test_of_two_that_slow_the_later_counts(joined: JoinLines) -> None:
-    lines = joined()
-    slower = lines.network.streams.throttle_reads(lines.hosts["b"], 64.0)
-    lines.write("a", "b", *range(100))
-    lines.run_until(4)
-    lines.network.streams.throttle_reads(lines.hosts["b"], 256.0)
-    before = len(lines["b"].got)
-    lines.run_until(34)
-    assert 28 <= len(lines["b"].got) - before <= 32
-    lines.network.streams.remove_throttle(slower)
-    lines.run_until(1_000)
-    assert lines["b"].got == list(range(100))
+def test_the_later_of_two_slow_reader_rates_applies(connected_pair: MakeConnectedPair) -> None:
+    network = connected_pair()
+    slower = network.network.streams.throttle_reads(network.hosts["b"], 64.0)
+    network.write("a", "b", *range(100))
+    network.run_until(4)
+    network.network.streams.throttle_reads(network.hosts["b"], 256.0)
+    before = len(network["b"].got)
+    network.run_until(34)
+    assert 28 <= len(network["b"].got) - before <= 32
+    network.network.streams.remove_throttle(slower)
+    network.run_until(1_000)
+    assert network["b"].got == list(range(100))
 
 
-def test_a_slow_reader_that_stands_still_reads_on_later(codec: LengthCodec | None, joined: JoinLines) -> None:
-    lines = joined(codec=codec)
-    lines.network.streams.throttle_reads(lines.hosts["b"], 2_000.0)
-    lines.write("a", "b", *[f"{number:0>246}" for number in range(100)])
-    lines.run_until(2)
-    lines.pause("b", 10.0)
-    got = len(lines["b"].got)
-    lines.run_until(11)
-    assert 0 < got == len(lines["b"].got) < 100
-    lines.run_until(40)
-    assert len(lines["b"].got) == 100
+def test_a_paused_slow_reader_continues_on_resume(codec: LengthCodec | None, connected_pair: MakeConnectedPair) -> None:
+    network = connected_pair(codec=codec)
+    network.network.streams.throttle_reads(network.hosts["b"], 2_000.0)
+    network.write("a", "b", *[f"{number:0>246}" for number in range(100)])
+    network.run_until(2)
+    network.pause("b", 10.0)
+    got = len(network["b"].got)
+    network.run_until(11)
+    assert 0 < got == len(network["b"].got) < 100
+    network.run_until(40)
+    assert len(network["b"].got) == 100
 
 
-def test_without_answers_no_more_than_the_window_gets_through(joined: JoinLines) -> None:
-    lines = joined()
-    lines.cut("b", "a", lasts=30.0)
-    lines.write("a", "b", *range(600))
-    lines.run_until(29)
-    assert lines["b"].got == list(range(256))
-    assert len(lines["a"].told("blocked")) == 1
-    lines.run_until(60)
-    assert lines["b"].got == list(range(600))
-    assert lines["a"].ended == []
-    lines.write("a", "b", *range(300))
-    lines.run_until(62)
-    assert len(lines["b"].got) == 900
+def test_without_acks_only_one_window_is_delivered(connected_pair: MakeConnectedPair) -> None:
+    network = connected_pair()
+    network.cut("b", "a", lasts=30.0)
+    network.write("a", "b", *range(600))
+    network.run_until(29)
+    assert network["b"].got == list(range(256))
+    assert len(network["a"].told("blocked")) == 1
+    network.run_until(60)
+    assert network["b"].got == list(range(600))
+    assert network["a"].ended == []
+    network.write("a", "b", *range(300))
+    network.run_until(62)
+    assert len(network["b"].got) == 900
 
 
-def test_a_message_longer_than_the_window_passes_alone(lines_of: MakeLines) -> None:
-    lines = lines_of("a", "b")
-    lines.network.streams.limits = StreamLimits(object_size=1_000, window=100)
-    lines.link("a", "b")
-    lines.write("a", "b", 1, 2, 3)
-    lines.run_until(5)
-    assert lines["b"].told("got") == [(0.25, "got", 1), (0.75, "got", 2), (1.25, "got", 3)]
+def test_a_message_longer_than_the_window_is_sent_alone(stream_network: MakeStreamNetwork) -> None:
+    network = stream_network("a", "b")
+    network.network.streams.limits = StreamLimits(object_size=1_000, window=100)
+    network.link("a", "b")
+    network.write("a", "b", 1, 2, 3)
+    network.run_until(5)
+    assert network["b"].told("got") == [(0.25, "got", 1), (0.75, "got", 2), (1.25, "got", 3)]
 
 
-def test_blocked_is_not_told_before_the_rest_of_what_the_node_wants_is_done(lines_of: MakeLines) -> None:
-    lines = lines_of("a", "b", "c")
-    lines.link("a", "b")
-    lines.link("a", "c")
-    to_b, to_c = lines.peer("a", "b"), lines.peer("a", "c")
+def test_blocked_is_reported_after_the_remaining_effects_of_the_node(stream_network: MakeStreamNetwork) -> None:
+    network = stream_network("a", "b", "c")
+    network.link("a", "b")
+    network.link("a", "c")
+    to_b, to_c = network.peer("a", "b"), network.peer("a", "c")
     sent: list[Any] = []
-    lines["a"].react = lambda what, detail, peer: sent.append(lines.network.counters["sent"])
-    lines.want("a", Write(range(600), to_b), Write(range(5), to_c))
-    lines.run_until(1)
+    network["a"].react = lambda what, detail, peer: sent.append(network.network.counters["sent"])
+    network.want("a", Write(range(600), to_b), Write(range(5), to_c))
+    network.run_until(1)
     assert sent[0] == 605
 
 
@@ -191,10 +195,10 @@ def test_blocked_is_not_told_before_the_rest_of_what_the_node_wants_is_done(line
         ({"dial_timeout": nan}, "dial_timeout=nan"),
     ],
 )
-def test_limits_have_to_make_sense(limits: dict[str, Any], says: str) -> None:
+def test_invalid_stream_limits_are_refused(limits: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=f"^{says}; "):
         StreamLimits(**limits)
 
 
-def test_the_narrowest_limits_are_possible() -> None:
+def test_minimum_stream_limits_are_accepted() -> None:
     StreamLimits(window=1, high=0, low=1, object_size=1, segment=1, timeout=1e-6, dial_timeout=inf)

@@ -20,7 +20,7 @@ from fyrehose_twisted.sim.schedule import FaultSchedule, shrink
 
 @implementer(ILinkNode)
 class Caller:
-    """Keeps what it is told."""
+    """A stream node that records its inputs."""
 
     def __init__(self) -> None:
         self.story: list[tuple[float, str, Any]] = []
@@ -58,7 +58,7 @@ class Caller:
 
 
 class Office:
-    """Three hosts, all connected, with links of a quarter of a second."""
+    """Three hosts, all connected, with a latency of 0.25 s."""
 
     def __init__(self, faults: str = "") -> None:
         self.network = Network(1, Link(delay=0.25), start=0.0)
@@ -104,7 +104,7 @@ TEXT = """\
 """
 
 
-def test_reset_tells_both_sides_of_every_connection_between_the_two() -> None:
+def test_a_reset_fault_ends_every_connection_between_two_hosts() -> None:
     office = Office("1.0 reset a b")
     office.dial("b", "a")
     office.run_until(0.9)
@@ -119,7 +119,7 @@ def test_reset_tells_both_sides_of_every_connection_between_the_two() -> None:
 
 
 @pytest.mark.parametrize("fault", ["reset a b", "reset b a"])
-def test_reset_ends_what_only_one_side_takes_for_open(fault: str) -> None:
+def test_a_reset_fault_ends_half_open_connections(fault: str) -> None:
     office = Office(f"0.6 {fault}")
     office.dial("b", "a")
     office.run_until(5.0)
@@ -128,7 +128,7 @@ def test_reset_ends_what_only_one_side_takes_for_open(fault: str) -> None:
     assert [len(office.network.streams.connection_ends(office.network.host(name))) for name in ("a", "b")] == [1, 1]
 
 
-def test_half_open_tells_the_second_and_the_first_finds_out_when_it_writes() -> None:
+def test_a_half_open_fault_resets_one_side_and_the_other_on_its_next_write() -> None:
     office = Office("1.0 half-open a b").run_until(5.0)
     assert office["b"].story == [(1.0, "disconnected", "reset")]
     assert office["a"].story == []
@@ -139,12 +139,12 @@ def test_half_open_tells_the_second_and_the_first_finds_out_when_it_writes() -> 
     assert office["c"].story == []
 
 
-def test_half_open_is_not_reset_the_other_way_round() -> None:
+def test_a_half_open_fault_is_directional() -> None:
     office = Office("1.0 half-open b a").run_until(5.0)
     assert (office["a"].story, office["b"].story) == ([(1.0, "disconnected", "reset")], [])
 
 
-def test_refuse_refuses_for_a_while() -> None:
+def test_a_dial_refusal_fault_ends_after_its_duration() -> None:
     office = Office("1.0 refuse b for 3.0")
     for when in (0.5, 1.5, 3.5, 4.5):
         office.run_until(when)
@@ -154,7 +154,7 @@ def test_refuse_refuses_for_a_while() -> None:
     assert len(office["a"].peers) == 4
 
 
-def test_a_slow_reader_is_slow_for_a_while() -> None:
+def test_a_slow_reader_fault_ends_after_its_duration() -> None:
     office = Office("1.0 slow b 512.0 for 5.0").run_until(1.0)
     office.write("a", "b", *range(100))
     office.write("c", "b", *range(100, 105))
@@ -166,7 +166,7 @@ def test_a_slow_reader_is_slow_for_a_while() -> None:
     assert [message for message in got if message < 100] == list(range(100))
 
 
-def test_a_slow_reader_can_be_slow_for_one_alone() -> None:
+def test_a_slow_reader_fault_can_apply_to_one_peer() -> None:
     office = Office("1.0 slow b 512.0 from a for 5.0").run_until(1.0)
     office.write("a", "b", *range(100))
     office.write("c", "b", *range(100, 105))
@@ -175,7 +175,7 @@ def test_a_slow_reader_can_be_slow_for_one_alone() -> None:
     assert 5 <= len(office["b"].story) <= 9
 
 
-def test_a_slow_reader_blocks_who_writes() -> None:
+def test_a_slow_reader_fault_blocks_the_sender() -> None:
     office = Office("0.0 slow b 512.0 for 20.0").run_until(0.5)
     office.write("a", "b", *range(600))
     office.run_until(60.0)
@@ -183,7 +183,7 @@ def test_a_slow_reader_blocks_who_writes() -> None:
     assert [message for _, _, message in office["b"].story] == list(range(600))
 
 
-def test_of_a_host_that_crashes_while_it_is_slow_nothing_is_left_over() -> None:
+def test_a_slow_reader_fault_ends_with_a_crash_of_the_host() -> None:
     office = Office("0.0 slow b 512.0 for 20.0\n2.0 crash b killed for 1.0").run_until(0.5)
     office.write("a", "b", *range(100))
     office.run_until(5.0)
@@ -196,13 +196,13 @@ def test_of_a_host_that_crashes_while_it_is_slow_nothing_is_left_over() -> None:
     assert len(office.network.scheduler) == 0
 
 
-def test_they_are_printed_and_read_back() -> None:
+def test_stream_faults_round_trip_as_text() -> None:
     schedule = FaultSchedule(ALL)
     assert str(schedule) == TEXT
     assert FaultSchedule.parse(TEXT) == schedule
 
 
-def test_a_rate_may_be_written_as_a_whole_number() -> None:
+def test_a_slow_reader_rate_may_be_an_integer() -> None:
     (fault,) = FaultSchedule.parse("0 slow a 1000 for 5")
     assert fault == SlowReader(0.0, 5.0, "a", 1_000.0)
 
@@ -211,23 +211,23 @@ def test_a_rate_may_be_written_as_a_whole_number() -> None:
     "line",
     ["1 reset a", "1 half-open a b c", "1 refuse a b for 2", "1 slow a", "1 slow a 10 from"],
 )
-def test_what_makes_no_sense_is_shown_how_it_would(line: str) -> None:
+def test_an_invalid_stream_fault_is_reported_with_its_syntax(line: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"{line.split()[1]}, such as: 1 "):
         FaultSchedule.parse(line)
 
 
 @pytest.mark.parametrize("rate", ["0", "-1", "inf", "nan", "fast"])
-def test_a_rate_is_a_number_above_0(rate: str) -> None:
+def test_a_slow_reader_rate_must_be_positive(rate: str) -> None:
     with pytest.raises(ConfigurationError, match=r"line 1 of the faults"):
         FaultSchedule.parse(f"1 slow a {rate} for 2")
 
 
-def test_a_rate_that_is_no_number_is_said_as_elsewhere() -> None:
+def test_a_slow_reader_rate_that_is_no_number_is_reported() -> None:
     with pytest.raises(ConfigurationError, match=r"'fast' is not a number$"):
         FaultSchedule.parse("1 slow a fast for 2")
 
 
-def test_each_kind_is_drawn_and_what_is_drawn_is_read_back() -> None:
+def test_generated_stream_faults_cover_every_kind_and_round_trip() -> None:
     kinds = [
         (1.0, resets("abc")),
         (1.0, half_opens("abc")),
@@ -247,11 +247,11 @@ def test_each_kind_is_drawn_and_what_is_drawn_is_read_back() -> None:
     Office(str(drawn)).run_until(100.0)
 
 
-def test_they_name_whom_they_concern() -> None:
+def test_stream_faults_name_their_hosts() -> None:
     assert [fault.host_names() for fault in ALL] == [("a", "b"), ("a", "b"), ("a",), ("a",), ("a", "b")]
 
 
-def test_they_can_be_drawn_and_shrunk() -> None:
+def test_stream_faults_can_be_drawn_and_shrunk() -> None:
     kinds: list[tuple[float, Callable[[Random, float], Fault]]] = [
         (1.0, lambda rng, at: Reset(at, 0.0, "a", "b")),
         (1.0, lambda rng, at: HalfOpen(at, 0.0, "b", "c")),

@@ -1,4 +1,4 @@
-"""Bronze: batches that are written once, and only by the query that began."""
+"""Bronze tables: batches written once, by one query."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def bronze(spark: SparkSession, root: Path, *streams: str) -> Bronze:
     return Bronze(spark, Files(spark, str(root)), streams or (STREAM,))
 
 
-def test_small_files_are_replaced_whole(spark: SparkSession, tmp_path: Path) -> None:
+def test_small_state_files_are_replaced_atomically(spark: SparkSession, tmp_path: Path) -> None:
     files = Files(spark, str(tmp_path / "with space"))
     assert files.read_text("a/b") is None
     assert files.list("a") == []
@@ -42,13 +42,13 @@ def test_small_files_are_replaced_whole(spark: SparkSession, tmp_path: Path) -> 
     files.delete("a")
 
 
-def test_a_mark_that_is_no_json_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_invalid_bronze_state_file_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, "mark", "{")
     with pytest.raises(StateFileError, match="mark is not a JSON object"):
         Files(spark, str(tmp_path)).read_json("mark")
 
 
-def test_the_query_that_began_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_query_that_began_bronze_may_continue_it(spark: SparkSession, tmp_path: Path) -> None:
     bronze(spark, tmp_path).check()
     put(tmp_path, "checkpoint/metadata", json.dumps({"id": "q"}))
     put(tmp_path, "_fyrehose/query.json", json.dumps({"query": "q", "streams": [STREAM]}))
@@ -57,7 +57,7 @@ def test_the_query_that_began_goes_on(spark: SparkSession, tmp_path: Path) -> No
     bronze(spark, tmp_path, STREAM, "fyrehose://more").check()
 
 
-def test_a_query_that_did_not_begin_it_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_another_query_may_not_continue_bronze(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, "bronze/batch=0/x")
     with pytest.raises(StateFileError, match="bronze of an unknown query"):
         bronze(spark, tmp_path).check()
@@ -72,7 +72,7 @@ def test_a_query_that_did_not_begin_it_is_refused(spark: SparkSession, tmp_path:
         bronze(spark, tmp_path, "fyrehose://elsewhere").check()
 
 
-def test_a_batch_takes_the_place_of_what_was_left_of_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_repeated_batch_replaces_its_partial_files(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, "checkpoint/metadata", json.dumps({"id": "q"}))
     written = bronze(spark, tmp_path)
     rows = [(STREAM, 0, number, None, bytearray(b"x"), "ok", "j", "s") for number in range(5)]
@@ -87,7 +87,7 @@ def test_a_batch_takes_the_place_of_what_was_left_of_it(spark: SparkSession, tmp
         written.read([0, 1])
 
 
-def test_finished_is_what_the_checkpoint_has_committed(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_finished_batch_is_the_last_committed_one(spark: SparkSession, tmp_path: Path) -> None:
     assert bronze(spark, tmp_path).finished() == -1
     for number in (8, 9, 10):
         put(tmp_path, f"checkpoint/commits/{number}")

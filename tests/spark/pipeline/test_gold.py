@@ -1,4 +1,4 @@
-"""Gold: what windows count, and which numbers nobody has."""
+"""Gold tables: counts per window, and gaps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STREAM = "fyrehose://test"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY = EPOCH + timedelta(days=20_000)
 SPAN = 1_000
-"""Numbers of a bucket in these tests; large ones take the place of :data:`buckets.NUMBERS`."""
+"""Numbers per bucket in these tests, instead of :data:`buckets.NUMBERS`."""
 
 
 def table(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
@@ -46,7 +46,7 @@ def with_edges(spark: SparkSession, silver: DataFrame, window: str) -> DataFrame
     return spark.createDataFrame(found, schema)
 
 
-def test_gaps_are_the_runs_that_nobody_has(spark: SparkSession) -> None:
+def test_gaps_are_runs_of_numbers_missing_in_every_journal(spark: SparkSession) -> None:
     chance = random.Random(7)
     far = 2**47
     numbers = [number for number in range(200, 4_200) if chance.random() < 0.5 or 1_900 < number < 3_100]
@@ -69,16 +69,16 @@ def test_gaps_are_the_runs_that_nobody_has(spark: SparkSession) -> None:
     assert all(row.length == row.last_missing - row.first_missing + 1 for row in found)
 
 
-def test_numbers_of_which_nothing_came_are_a_gap_without_a_time(spark: SparkSession) -> None:
+def test_a_gap_at_the_end_has_no_closing_time(spark: SparkSession) -> None:
     silver = table(spark, [{"sequence": n, "status": "lost", "payload": None} for n in (5, 6, 2_500)])
     [gap] = gold.gaps(silver, with_edges(spark, silver, "1 minute"), "1 minute").collect()
     assert (gap.first_missing, gap.last_missing, gap.closed_at, gap.hour) == (5, 2_500, None, gold.UNKNOWN_HOUR)
 
 
-def test_windows_count_what_came_in_them(spark: SparkSession) -> None:
+def test_windows_count_received_records(spark: SparkSession) -> None:
     chance = random.Random(9)
     times = [DAY + timedelta(milliseconds=chance.randrange(200_000)) for _ in range(400)]
-    # Clocks that were wrong make a window each, and not all those in between.
+    # Wrong clocks make one window each, without those in between.
     times[10], times[20] = EPOCH, datetime(2200, 1, 1, tzinfo=UTC)
     rows = [
         {
@@ -127,17 +127,17 @@ def test_windows_count_what_came_in_them(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1", "minute", "0 minutes", "1 month", "-1 day", "1 minute; DROP"])
-def test_a_window_that_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_window_duration_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="--window"):
         gold.check_window(text)
 
 
-def test_windows_have_the_length_that_was_said() -> None:
+def test_window_durations_are_parsed() -> None:
     assert gold.duration_us(gold.check_window("90 seconds")) == 90_000_000
     assert gold.duration_us(gold.check_window("1 day")) == 86_400_000_000
 
 
-def test_queries_are_looked_at_before_anything_is_done(spark: SparkSession, tmp_path: Path) -> None:
+def test_gold_queries_are_checked_before_the_run(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no such directory"):
         read_queries(spark, str(tmp_path / "none"))
     with pytest.raises(ConfigurationError, match=r"no file NAME\.sql"):

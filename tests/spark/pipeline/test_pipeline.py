@@ -1,4 +1,4 @@
-"""The pipeline as a user runs it: journals in, tables out, whatever happens on the way."""
+"""Whole runs of the pipeline, with restarts and kills."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WriteJournal = Callable[..., Path]
 def record(number: int, late: int = 0, payload: bytes | None = None) -> Record:
     if payload is None:
         payload = b'{"n": %d}' % number if number % 10 else b"no json \xff"
-    # Twenty seconds between two: hours, windows and buckets end at different numbers.
+    # Twenty seconds apart, so that hours, windows and buckets end at different numbers.
     return Record(STREAM, 0, number, START + number * 20_000_000 + late, wrap(b"someone!", number, payload))
 
 
@@ -58,13 +58,13 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.soak(seconds=120)
 @pytest.mark.usefixtures("small_buckets")
-def test_step_by_step_gives_what_all_at_once_gives(
+def test_incremental_runs_give_the_same_tables_as_one_run(
     spark: SparkSession, write_journal: WriteJournal, tmp_path: Path
 ) -> None:
     lost = [(40, 41), (95, 130), (299, 299)]
     mine = [n for n in range(1, 320) if not any(low <= n <= high for low, high in lost)]
     a = write_journal([record(n) for n in mine], lost=lost, begin=1)
-    # The other begins later, is behind, has what the first lost, and disagrees on one number.
+    # The other begins later, lags, holds losses of the first, and differs at one number.
     b = write_journal([record(n, 500) for n in range(120, 180)], begin=120)
     sql = {"busiest": "SELECT stream, max(messages) AS most FROM traffic GROUP BY stream"}
     first = run(spark, tmp_path / "out", a, b, queries=sql, max_rows=150)
@@ -91,7 +91,7 @@ def test_step_by_step_gives_what_all_at_once_gives(
 
 
 def _read_alike(spark: SparkSession, out: Path) -> None:
-    """DuckDB and pandas find in the files what Spark does."""
+    """Check that DuckDB and pandas read the same from the files as Spark."""
     import duckdb
     import pandas
 
@@ -114,7 +114,7 @@ def _read_alike(spark: SparkSession, out: Path) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as all of them have it: pandas has floats where some are null, and times have a zone or not."""
+    """Normalise a value: pandas has floats in nullable columns, and time zones differ."""
     if value is None or value != value:
         return None
     if hasattr(value, "timestamp"):
@@ -127,7 +127,7 @@ def _plain(value: Any) -> Any:
 
 @pytest.mark.soak(seconds=120)
 @pytest.mark.usefixtures("small_buckets")
-def test_other_settings_make_all_tables_anew(spark: SparkSession, write_journal: WriteJournal, tmp_path: Path) -> None:
+def test_changed_settings_rebuild_all_tables(spark: SparkSession, write_journal: WriteJournal, tmp_path: Path) -> None:
     journal = write_journal([record(n) for n in range(1, 150)])
     out = tmp_path / "out"
     run(spark, out, journal, wanted=RequestedSettings(schema="n BIGINT, other STRING"))
@@ -140,7 +140,9 @@ def test_other_settings_make_all_tables_anew(spark: SparkSession, write_journal:
 
 
 @pytest.mark.soak(seconds=120)
-def test_it_goes_on_until_it_is_stopped(spark: SparkSession, write_journal: WriteJournal, tmp_path: Path) -> None:
+def test_the_pipeline_follows_until_it_is_stopped(
+    spark: SparkSession, write_journal: WriteJournal, tmp_path: Path
+) -> None:
     journal = write_journal([record(n) for n in range(1, 50)])
     origins = locations_in_path(str(journal))
     pipeline = Pipeline(spark, Plan(origins, str(tmp_path / "out"), trigger=0.2, refresh=0.5))
@@ -173,11 +175,11 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
 
 
 STAGES = ("bronze/batch=1/_temporary", "silver/.spark-staging*", "gold/traffic/.spark-staging*")
-"""What appears while a batch, silver and gold are being written."""
+"""Paths that appear while a batch, silver and gold are written."""
 
 
 @pytest.mark.soak(seconds=300)
-def test_nothing_is_lost_or_doubled_when_it_is_killed_again_and_again(
+def test_repeated_kills_lose_and_duplicate_no_rows(
     spark: SparkSession, write_journal: WriteJournal, tmp_path: Path
 ) -> None:
     _kill_at(STAGES, spark, write_journal, tmp_path)
@@ -187,7 +189,7 @@ def test_nothing_is_lost_or_doubled_when_it_is_killed_again_and_again(
 
 
 @pytest.mark.soak(seconds=120)
-def test_nothing_is_lost_or_doubled_when_it_is_killed_in_a_batch(
+def test_kills_within_a_batch_lose_and_duplicate_no_rows(
     spark: SparkSession, write_journal: WriteJournal, tmp_path: Path
 ) -> None:
     _kill_at(STAGES[:1], spark, write_journal, tmp_path)

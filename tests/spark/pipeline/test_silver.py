@@ -1,4 +1,4 @@
-"""Silver: each number once, whatever journals say."""
+"""Silver tables: one row per number, merged from all journals."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def when(micros: int | None) -> datetime | None:
 
 
 def table(spark: SparkSession, rows: list[tuple[Any, ...]]) -> DataFrame:
-    """Rows are journal, number, microseconds after START, payload; lost without the last two."""
+    """Make a table of rows of journal, number, microseconds after START and payload; lost without the last two."""
     full = [
         (
             STREAM,
@@ -66,7 +66,7 @@ def by_number(result: DataFrame) -> dict[int, Any]:
 
 
 def expected(rows: list[tuple[Any, ...]]) -> dict[int, tuple[Any, ...]]:
-    """The same without Spark: received_at, payload, status, copies, late_copies, latency_us, in the plainest way."""
+    """Reference implementation of silver without Spark."""
     journals: dict[str, dict[int, tuple[int, bytes]]] = defaultdict(dict)
     numbers = {number for _, number, _, _ in rows}
     for journal, number, at, payload in rows:
@@ -94,7 +94,7 @@ def expected(rows: list[tuple[Any, ...]]) -> dict[int, tuple[Any, ...]]:
     return result
 
 
-def test_silver_is_what_the_plain_way_gives(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silver_equals_its_reference_implementation(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buckets, "NUMBERS", 100)
     chance = random.Random(4)
     rows: list[tuple[Any, ...]] = []
@@ -129,7 +129,7 @@ def test_silver_is_what_the_plain_way_gives(spark: SparkSession, monkeypatch: py
     assert versions == sorted((n, j, p) for j, n, _, p in rows if p is not None and n in disputed)
 
 
-def test_payloads_are_compared_and_not_guessed(spark: SparkSession) -> None:
+def test_payloads_are_compared_byte_by_byte_in_silver(spark: SparkSession) -> None:
     big = bytes(MAX_ENVELOPED)
     rows = [
         ("a", 1, 1, wrap(b"someone!", 2**64 - 1, big)),
@@ -149,7 +149,7 @@ def test_payloads_are_compared_and_not_guessed(spark: SparkSession) -> None:
     assert (bytes(found[4].payload), found[4].publisher, found[4].counter) == (big, b"someone!".hex(), 7)
 
 
-def test_a_clock_that_jumped_makes_nothing_else_late(spark: SparkSession) -> None:
+def test_a_clock_jump_marks_no_other_record_late(spark: SparkSession) -> None:
     hour = JUMP_US
     rows = [("a", number, number, b"x") for number in range(10, 60)]
     rows[20] = ("a", 30, -START, b"from 1970")
@@ -162,7 +162,7 @@ def test_a_clock_that_jumped_makes_nothing_else_late(spark: SparkSession) -> Non
     assert found[30].received_at.year == 1970
 
 
-def test_repeats_are_seen_across_the_edge_of_a_bucket(spark: SparkSession) -> None:
+def test_repeats_are_marked_across_bucket_boundaries(spark: SparkSession) -> None:
     edge = buckets.NUMBERS
     sent = {edge - WINDOW: 1, edge - 2: 2, edge - 1: 3, edge: 1, edge + 1: 1, edge + 5: 2, edge + WINDOW: 3}
     rows = [("a", number, number, wrap(b"someone!", counter, b"x")) for number, counter in sent.items()]
@@ -177,7 +177,7 @@ def test_repeats_are_seen_across_the_edge_of_a_bucket(spark: SparkSession) -> No
     assert later.count() == 7
 
 
-def test_spark_marks_the_repeats_that_subscribers_leave_out(spark: SparkSession) -> None:
+def test_silver_marks_the_repeats_that_subscribers_drop(spark: SparkSession) -> None:
     rng = random.Random(11)
     kept: list[tuple[str, int, bytes]] = []
     expected = set()
@@ -198,7 +198,7 @@ def test_spark_marks_the_repeats_that_subscribers_leave_out(spark: SparkSession)
     assert {tuple(row) for row in marked} == expected
 
 
-def test_envelopes_come_off(spark: SparkSession) -> None:
+def test_envelopes_are_removed_from_payloads(spark: SparkSession) -> None:
     payloads = [wrap(b"\x00abcdef\xff", 258, b"text"), wrap(b"\x00abcdef\xff", 1, b""), b"\xf7FY\x01short", b"", None]
     rows = spark.createDataFrame(
         [(number, None if one is None else bytearray(one)) for number, one in enumerate(payloads)],
@@ -230,7 +230,7 @@ BAD = {
 }
 
 
-def test_bad_json_is_kept_with_its_reason(spark: SparkSession) -> None:
+def test_invalid_json_is_kept_with_its_reason(spark: SparkSession) -> None:
     good = {b'{"n": 1, "in": {"x": [1.5]}}': (1, [1.5]), b' {"n": null}': (None, None), b"{}": (None, None)}
     payloads = [*good, *BAD]
     rows = spark.createDataFrame([(bytearray(one),) for one in payloads], "payload BINARY")
@@ -243,7 +243,7 @@ def test_bad_json_is_kept_with_its_reason(spark: SparkSession) -> None:
     assert silver_schema(schema).fieldNames()[-2:] == ["message", "bad_json"]
 
 
-def test_the_schema_is_inferred_from_what_is_json(spark: SparkSession) -> None:
+def test_the_schema_is_inferred_from_valid_json_payloads(spark: SparkSession) -> None:
     payloads = [b"no", b"\xff{}", b'{"n": 1, "N": 2, "in": {"a b": "x"}}', b'{"n": 2.5}', b'{"n": 1']
     rows = spark.createDataFrame([(bytearray(one),) for one in payloads], "payload BINARY")
     found = inferred_schema(rows, 100)
@@ -253,7 +253,7 @@ def test_the_schema_is_inferred_from_what_is_json(spark: SparkSession) -> None:
     assert inferred_schema(rows, 2) is None
 
 
-def test_when_it_was_sent(spark: SparkSession) -> None:
+def test_the_sent_time_is_read_from_a_json_field(spark: SparkSession) -> None:
     said = {
         "1700000000": 1_700_000_000_000_000,
         "1700000000.25": 1_700_000_000_250_000,
@@ -274,12 +274,12 @@ def test_when_it_was_sent(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("text", ["price DOUBEL", "BIGINT", "v VARIANT", "_corrupt_record STRING", "{}", ""])
-def test_a_schema_that_is_none_is_refused(spark: SparkSession, text: str) -> None:
+def test_an_invalid_schema_is_refused(spark: SparkSession, text: str) -> None:
     with pytest.raises(ConfigurationError, match="--schema"):
         parse_schema_option(spark, text)
 
 
-def test_a_schema_can_stand_in_a_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_schema_can_be_read_from_a_file(spark: SparkSession, tmp_path: Path) -> None:
     wanted = parse_schema("price DOUBLE, at TIMESTAMP")
     for text in ("price DOUBLE,\n  at TIMESTAMP\n", wanted.json()):
         path = tmp_path / "schema"
@@ -289,6 +289,6 @@ def test_a_schema_can_stand_in_a_file(spark: SparkSession, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("field", ["", "a..b", "a'b"])
-def test_a_field_that_has_no_name_is_refused(field: str) -> None:
+def test_an_invalid_sent_at_field_is_refused(field: str) -> None:
     with pytest.raises(ConfigurationError, match="--sent-at"):
         check_field(field)

@@ -83,15 +83,13 @@ def journal(name: str, first: int = 1, following: int = 1_001, **more: Any) -> d
     return {"journal": name, "stream": STREAM, "epoch": 0, "first": first, "next": following, "records": 995, **more}
 
 
-# The axis of numbers.
-
 holes = st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), max_size=5).map(
     lambda pairs: [(min(pair), max(pair)) for pair in pairs]
 )
 
 
 @given(st.integers(0, 2**62), st.integers(0, 2**62), st.data())
-def test_each_place_of_an_axis_is_that_of_its_number(one: int, other: int, data: st.DataObject) -> None:
+def test_axis_positions_and_numbers_are_inverse(one: int, other: int, data: st.DataObject) -> None:
     first, last = min(one, other), max(one, other)
     cut = sorted(data.draw(st.sets(st.integers(first, last), max_size=8)))
     pairs = list(zip(cut[::2], cut[1::2], strict=False))
@@ -106,17 +104,17 @@ def test_each_place_of_an_axis_is_that_of_its_number(one: int, other: int, data:
     assert all(axis.place(int(tick.text.replace(",", ""))) == tick.place for tick in ticks)
 
 
-def test_a_jump_of_the_numbers_is_left_out_of_the_axis() -> None:
+def test_a_large_gap_is_cut_out_of_the_axis() -> None:
     axis = Axis.over(STREAM, 0, 1, 2**47 + 2_000, [(1_001, 2**47 + 1_000)])
     assert 2_000 <= axis.length < 2_100
     assert axis.place(2**47 + 1_001) - axis.place(1_000) < 20
 
 
-def test_a_small_hole_stays_on_the_axis() -> None:
+def test_a_small_gap_stays_on_the_axis() -> None:
     assert Axis.over(STREAM, 0, 1, 100_000, [(5_000, 9_000)]).breaks == ()
 
 
-def test_neighbouring_bins_make_one_mark_if_they_are_equally_full() -> None:
+def test_equal_neighbouring_bins_are_one_bar() -> None:
     axis = Axis(STREAM, 0, 1, 4_000)
     made = make_bars(axis, [BinCount(4, 10, 0), BinCount(3, 10, 1), BinCount(5, 1, 1), BinCount(9, 10, 1)])
     assert [(mark.first, mark.last, mark.numbers, mark.runs) for mark in made] == [
@@ -127,21 +125,18 @@ def test_neighbouring_bins_make_one_mark_if_they_are_equally_full() -> None:
     assert made[0].level > made[1].level
 
 
-# The axis of time.
-
-
-def test_one_record_in_a_thousand_does_not_stretch_the_axis_of_time() -> None:
+def test_rare_outliers_are_trimmed_from_the_time_axis() -> None:
     spans = [WeightedSpan(0, 10, 1), WeightedSpan(10**9, 10**9 + 50, 5_000), WeightedSpan(10**12, 10**12 + 10, 2)]
     assert trim_outliers(spans, 5_003, 10**12 + 10) == WeightedSpan(10**9, 10**9 + 50, 5_000)
 
 
-def test_what_is_not_rare_stays_on_the_axis_of_time() -> None:
+def test_frequent_times_are_not_trimmed_from_the_time_axis() -> None:
     spans = [WeightedSpan(0, 10, 50), WeightedSpan(400, 450, 500)]
     assert trim_outliers(spans, 550, 450) is None
 
 
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=30))
-def test_what_is_left_has_nearly_all(weights: list[int]) -> None:
+def test_trimming_outliers_keeps_most_of_the_weight(weights: list[int]) -> None:
     spans = [WeightedSpan(10**index, 10**index + 1, weight) for index, weight in enumerate(weights)]
     found = trim_outliers(spans, sum(weights), 10 ** len(weights))
     if found is not None:
@@ -150,17 +145,14 @@ def test_what_is_left_has_nearly_all(weights: list[int]) -> None:
 
 
 @given(st.integers(0, 10**15), st.integers(1, 10**15), st.integers(1, 10**9))
-def test_bins_are_whole_windows_and_cover_all(start: int, span: int, window: int) -> None:
+def test_bins_are_whole_windows_and_cover_the_span(start: int, span: int, window: int) -> None:
     width, bins = bin_width(start, start + span, window)
     assert width % window == 0
     assert (bins - 1) * width < span <= bins * width
     assert bins <= 360
 
 
-# Words.
-
-
-def test_names_of_journals_are_what_is_different_in_them() -> None:
+def test_journals_are_named_by_the_differing_part_of_their_paths() -> None:
     assert short_names(["/data/east/flights", "/data/west/flights"]) == {
         "/data/east/flights": "east",
         "/data/west/flights": "west",
@@ -169,7 +161,7 @@ def test_names_of_journals_are_what_is_different_in_them() -> None:
     assert len(short_names(["x" * 200])["x" * 200]) == 44
 
 
-def test_times_are_said_in_their_units() -> None:
+def test_durations_are_formatted_with_units() -> None:
     assert [format_delay(1), format_delay(1_500), format_delay(2_500_000)] == ["1 µs", "1.5 ms", "2.5 s"]
     assert [format_length(10_000_000), format_length(90_000_000), format_length(7_200_000_000)] == [
         "10 s",
@@ -191,15 +183,14 @@ def test_times_are_said_in_their_units() -> None:
         (2, {"divergence/payload": (1, 3)}, "ab", "divergence", "The journals disagree on 3 numbers."),
     ],
 )
-def test_the_verdict(status: int, findings: Any, journals: str, level: str, headline: str) -> None:
+def test_the_verdict_summarises_the_findings(
+    status: int, findings: Any, journals: str, level: str, headline: str
+) -> None:
     totals = {key: {"runs": runs, "numbers": numbers} for key, (runs, numbers) in findings.items()}
     said = {"status": status, "findings": totals, "records": 5, "journals": [journal(name) for name in journals]}
     made = summary_verdict(ReportData(TableLocations([], verdicts=[(Path("x"), said)])))
     assert (made.level, made.headline) == (level, headline)
     assert len(made.findings) == len(findings)
-
-
-# The page.
 
 
 def timeline(rows: dict[str | None, dict[int, dict[str, int]]], bins: int = 3, **more: int) -> Timeline:
@@ -208,7 +199,7 @@ def timeline(rows: dict[str | None, dict[int, dict[str, int]]], bins: int = 3, *
     return Timeline(start, 10_000_000, bins, whole.end, 10_000_000, whole, more.get("hidden", 0), rows)
 
 
-def test_nothing_in_the_data_becomes_markup() -> None:
+def test_text_of_the_data_is_escaped_in_the_report() -> None:
     said = {"status": 0, "journals": [{**journal(HOSTILE), "stream": HOSTILE}]}
     found = ReportData(TableLocations([Path(HOSTILE)], verdicts=[(Path(HOSTILE), said)]))
     found.streams = [StreamTraffic(HOSTILE, 1, 5, 500, 0, 0, 0, 0)]
@@ -221,7 +212,7 @@ def test_nothing_in_the_data_becomes_markup() -> None:
     assert text.lower().count("<script") == plain.lower().count("<script")
 
 
-def test_the_page_of_nothing_has_sentences() -> None:
+def test_the_report_of_empty_data_says_so() -> None:
     text = render(ReportData(TableLocations([Path("empty")])), "Nothing", NOW)
     for sentence in (
         "There is nothing in these tables yet.",
@@ -233,9 +224,7 @@ def test_the_page_of_nothing_has_sentences() -> None:
     assert 'data-figure="' not in text
 
 
-def test_a_page_takes_the_place_of_another_only_when_it_is_complete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_file_is_replaced_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "report.html"
     out.write_text("old")
     monkeypatch.setattr("os.replace", lambda *paths: (_ for _ in ()).throw(OSError(28, "No space left on device")))
@@ -245,17 +234,14 @@ def test_a_page_takes_the_place_of_another_only_when_it_is_complete(
     assert out.read_text() == "old"
 
 
-# Which tables.
-
-
-def test_a_directory_without_tables_is_an_error(tmp_path: Path) -> None:
+def test_a_report_of_a_directory_without_tables_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="holds no tables"):
         find_tables([tmp_path])
     with pytest.raises(ConfigurationError, match="there is no directory"):
         find_tables([tmp_path / "no"])
 
 
-def test_a_stream_that_two_directories_have_is_an_error(tmp_path: Path) -> None:
+def test_a_report_of_one_stream_in_two_directories_is_an_error(tmp_path: Path) -> None:
     for name in "ab":
         write_verdict(tmp_path / name, [journal("east")], {}, 0)
     with pytest.raises(ConfigurationError, match="counted twice"):
@@ -264,13 +250,13 @@ def test_a_stream_that_two_directories_have_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"journals": 3}', '{"journals": [3]}'])
-def test_a_verdict_that_is_none_is_an_error(tmp_path: Path, text: str) -> None:
+def test_an_invalid_verdict_file_is_an_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "verify.json").write_text(text)
     with pytest.raises(ConfigurationError, match="not what verify writes"):
         find_tables([tmp_path])
 
 
-def test_a_page_without_a_place_is_an_error_before_spark_starts(tmp_path: Path) -> None:
+def test_an_unwritable_report_path_is_an_error_before_spark_starts(tmp_path: Path) -> None:
     write_verdict(tmp_path, [], {}, 0)
     parser = argparse.ArgumentParser()
     command.add_parser(parser.add_subparsers())
@@ -279,10 +265,7 @@ def test_a_page_without_a_place_is_an_error_before_spark_starts(tmp_path: Path) 
             command.run(parser.parse_args(["report", str(tmp_path), "--out", str(out)]))
 
 
-# With Spark.
-
-
-def test_what_verify_wrote_is_counted(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_report_counts_the_tables_of_verify(spark: SparkSession, tmp_path: Path) -> None:
     rows = [finding("missing", "lost", "east", first, first) for first in range(1, 1_000, 10)]
     rows.append(finding("missing", "nobody", None, 1_001, 2**47 + 1_000))
     rows.append(finding("divergence", "payload", None, 500, 509))
@@ -320,7 +303,7 @@ def test_what_verify_wrote_is_counted(spark: SparkSession, tmp_path: Path) -> No
     assert "90 more are in the table" in text
 
 
-def test_what_the_pipeline_wrote_is_counted(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_report_counts_the_tables_of_the_pipeline(spark: SparkSession, tmp_path: Path) -> None:
     windows = [window(NOW + timedelta(seconds=10 * index), 100, lost=index % 2, repairs=1) for index in range(720)]
     strays = [window(datetime(year, 1, 1, tzinfo=UTC), 2) for year in (1970, 2200)]
     write(tmp_path, "gold/traffic", windows + strays)
@@ -354,7 +337,7 @@ def test_what_the_pipeline_wrote_is_counted(spark: SparkSession, tmp_path: Path)
     assert "4 messages, sent or lost (0.00553 %), between 1970-01-01 00:00:00 and 2200-01-01" in render(found, "x", NOW)
 
 
-def test_empty_tables_and_a_single_window(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_report_accepts_empty_tables_and_a_single_window(spark: SparkSession, tmp_path: Path) -> None:
     for name in TYPES:
         (tmp_path / name).mkdir(parents=True)
     found = load_page_data(spark, find_tables([tmp_path]))

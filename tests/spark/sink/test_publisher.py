@@ -46,12 +46,12 @@ from fyrehose_twisted.spark.sink.publisher import BlockingPublisher
 from fyrehose_twisted.spark.sink.threaded_client import ThreadedClient, bind_towards
 
 DEADLINE = 120.0
-"""Seconds after which a test fails. Nothing waits that long unless it is broken."""
+"""Seconds after which a test fails."""
 SECRET = b"a secret that is long enough"
 
 
 class LoopbackBackbone(threading.Thread):
-    """The backbone's node on a socket, in a thread; it loses what it is told to."""
+    """A backbone node on a socket in a thread, with controlled losses."""
 
     def __init__(
         self, *, loss_in: float = 0.0, loss_out: float = 0.0, secret: bytes | None = None, last: int = 0
@@ -116,7 +116,7 @@ class LoopbackBackbone(threading.Thread):
             assert self.changed.wait_for(condition, DEADLINE)
 
     def distinct(self) -> list[bytes]:
-        """Payloads as a subscriber would hand them over: repeats are left out."""
+        """Return payloads as delivered by a subscriber, without repeats."""
         seen: set[Envelope] = set()
         found = []
         with self.changed:
@@ -129,7 +129,7 @@ class LoopbackBackbone(threading.Thread):
         return found
 
     def stop(self) -> None:
-        """Fall silent, like a machine that lost its power. The port stays taken, so that nobody else gets it."""
+        """Stop answering, like a host without power, but keep the port in use."""
         self._stopping = True
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bell:
             bell.sendto(b"", self.socket.getsockname())
@@ -165,7 +165,7 @@ def wrapped(payloads: list[bytes]) -> list[bytes]:
     return wrap_by_position(b"test", 0, payloads)
 
 
-def test_all_arrive_in_order_and_are_counted(start: Start) -> None:
+def test_a_blocking_publisher_publishes_in_order_and_counts(start: Start) -> None:
     backbone = start(last=10)
     with publishing(backbone) as publisher:
         publisher.publish(iter(wrapped(numbers(300))))
@@ -180,14 +180,14 @@ def test_all_arrive_in_order_and_are_counted(start: Start) -> None:
     assert backbone.distinct() == [*numbers(300), b"one more"]
 
 
-def test_nothing_to_publish_waits_for_nothing(start: Start) -> None:
+def test_publishing_no_messages_returns_at_once(start: Start) -> None:
     with publishing(start()) as publisher:
         publisher.publish([])
         publisher.flush()
         assert (publisher.published, publisher.sequence_range) == (0, (0, 0))
 
 
-def test_what_the_network_loses_is_published_all_the_same(start: Start) -> None:
+def test_messages_lost_by_the_network_are_retransmitted(start: Start) -> None:
     backbone = start(loss_in=0.1, loss_out=0.1)
     with publishing(backbone) as publisher:
         publisher.publish(wrapped(numbers(1_000)))
@@ -198,7 +198,7 @@ def test_what_the_network_loses_is_published_all_the_same(start: Start) -> None:
     assert backbone.lost > 100, "nothing was lost"
 
 
-def test_what_is_published_again_is_recognised(start: Start) -> None:
+def test_messages_published_again_are_deduplicated(start: Start) -> None:
     backbone = start()
     for _ in range(2):
         with publishing(backbone) as publisher:
@@ -208,7 +208,7 @@ def test_what_is_published_again_is_recognised(start: Start) -> None:
     assert backbone.distinct() == numbers(500)
 
 
-def test_the_longest_message_and_one_that_is_longer(start: Start) -> None:
+def test_a_message_over_the_maximum_length_is_refused(start: Start) -> None:
     backbone = start()
     with publishing(backbone) as publisher:
         publisher.publish(wrapped([bytes(MAX_ENVELOPED)]))
@@ -220,7 +220,7 @@ def test_the_longest_message_and_one_that_is_longer(start: Start) -> None:
 
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Let time go a hundred times as fast from now on: what never comes is late soon, however busy the machine is."""
+    """Return a function that speeds up the clock a hundredfold, so that timeouts expire soon."""
 
     def hurrying() -> None:
         begin = time()
@@ -229,7 +229,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return hurrying
 
 
-def test_no_more_are_under_way_than_allowed(start: Start, hurry: Callable[[], None]) -> None:
+def test_messages_in_flight_are_limited(start: Start, hurry: Callable[[], None]) -> None:
     backbone = start()
     with publishing(backbone, max_in_flight=3) as publisher:
         publisher.publish(wrapped(numbers(200)))
@@ -244,7 +244,7 @@ def test_no_more_are_under_way_than_allowed(start: Start, hurry: Callable[[], No
     assert {data[ENVELOPE_SIZE:] for data in backbone.pushed} == set(numbers(3))
 
 
-def test_a_backbone_that_dies(start: Start, hurry: Callable[[], None]) -> None:
+def test_a_stopped_backbone_times_out_the_publisher(start: Start, hurry: Callable[[], None]) -> None:
     backbone = start()
     with publishing(backbone) as publisher:
         publisher.publish(wrapped(numbers(10)))
@@ -259,7 +259,7 @@ def test_a_backbone_that_dies(start: Start, hurry: Callable[[], None]) -> None:
             publisher.publish(endless)
 
 
-def test_who_waits_in_vain_is_told_what_could_not_be_sent() -> None:
+def test_a_timeout_reports_datagrams_that_could_not_be_sent() -> None:
     node = Client(("127.0.0.1", 9), ClientConfig(), Random(1), 0.0)
     exchange = ThreadedClient(node, bind_towards(("127.0.0.1", 9), 65_536))
     exchange._bursts.errors.update({"ENETUNREACH": 1_200, "EINVAL": 1})
@@ -270,7 +270,7 @@ def test_who_waits_in_vain_is_told_what_could_not_be_sent() -> None:
         one.close()
 
 
-def test_nobody_answers(start: Start) -> None:
+def test_an_unresponsive_backbone_is_reported(start: Start) -> None:
     backbone = start()
     backbone.stop()
     pattern = rf"backbone {backbone.text} did not answer within 0.2 s; is it running, does it need a secret, and"
@@ -278,7 +278,7 @@ def test_nobody_answers(start: Start) -> None:
         pass
 
 
-def test_a_secret(start: Start) -> None:
+def test_a_blocking_publisher_needs_the_secret_of_the_backbone(start: Start) -> None:
     backbone = start(secret=SECRET)
     with publishing(backbone, secret=SECRET) as publisher:
         publisher.publish(wrapped(numbers(5)))
@@ -289,7 +289,7 @@ def test_a_secret(start: Start) -> None:
         pass
 
 
-def test_it_stays_known_while_nobody_calls_it_and_says_goodbye(start: Start) -> None:
+def test_an_idle_publisher_sends_keepalives_and_a_goodbye(start: Start) -> None:
     backbone = start()
     with publishing(backbone) as publisher:
         answered = backbone.keepalives
@@ -300,7 +300,7 @@ def test_it_stays_known_while_nobody_calls_it_and_says_goodbye(start: Start) -> 
 
 
 class FailingNode:
-    """A node that has stopped for good."""
+    """A stopped node."""
 
     def next_deadline(self) -> None:
         return None
@@ -312,7 +312,7 @@ class FailingNode:
         raise AssertionError("this has to be told, too")
 
 
-def test_what_the_node_fails_with_is_raised() -> None:
+def test_a_failure_of_the_client_node_is_raised() -> None:
     exchange = ThreadedClient(FailingNode(), bind_towards(("127.0.0.1", 9), 65_536))  # type: ignore[arg-type]
     exchange.start()
     with pytest.raises(SequenceRegressed, match="numbers are given twice"):
@@ -323,22 +323,22 @@ def test_what_the_node_fails_with_is_raised() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "2323", "host:", ":2323", "host:0", "host:65536", "host:²"])
-def test_a_backbone_is_host_and_port(text: str) -> None:
+def test_an_invalid_backbone_address_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"is not HOST:PORT, such as 127.0.0.1:2323"), BlockingPublisher(text):
         pass
 
 
-def test_a_name_without_an_address() -> None:
+def test_an_unknown_backbone_host_is_an_error() -> None:
     with pytest.raises(OperationalError, match=r"'no-such-host.invalid' has no IPv4 address"):
         BlockingPublisher("no-such-host.invalid:2323").__enter__()
 
 
-def test_it_has_to_be_entered() -> None:
+def test_a_blocking_publisher_must_be_used_in_a_with_statement() -> None:
     with pytest.raises(NotConnected, match="use it in a with statement"):
         BlockingPublisher("127.0.0.1:2323").publish([b"x"])
 
 
-def test_it_needs_no_twisted() -> None:
+def test_the_blocking_publisher_imports_no_twisted() -> None:
     program = "import fyrehose_twisted.spark.sink.task, sys; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert not {name for name in ran.stdout.split() if name.split(".")[0] in ("twisted", "pyspark", "pyarrow")}

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 BACKBONE = "127.0.0.1:2323"
 DEADLINE = 120.0
-"""Seconds after which a test fails. Nothing waits that long unless it is broken."""
+"""Seconds after which a test fails."""
 
 
 class Subscriber(ThreadedClient):
-    """Receives a stream as it is on the wire."""
+    """A subscriber that receives raw messages."""
 
     def __init__(self, backbone: str) -> None:
         address = resolve_backbone(backbone)
@@ -64,7 +64,7 @@ class Subscriber(ThreadedClient):
         super()._handle_event(event)
 
     def take(self) -> list[bytes]:
-        """Return what has been published with envelopes since the last call. What came back late may be there twice."""
+        """Return messages with envelopes since the last call; late acks may cause duplicates."""
         end = token_bytes(32)
         with BlockingPublisher(self.backbone) as publisher:
             publisher.publish([end])
@@ -78,7 +78,7 @@ class Subscriber(ThreadedClient):
 
 @pytest.fixture(scope="module")
 def backbone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A backbone in a process of its own."""
+    """Return the address of a backbone in a subprocess."""
     twistd = Path(sys.executable).parent / "twistd"
     command = [twistd, "-n", "--pidfile=", "fyrehose-backbone", "--port", "0", "--settle-time", "0"]
     directory = tmp_path_factory.mktemp("backbone")
@@ -99,7 +99,7 @@ def subscriber(backbone: str) -> Iterator[Subscriber]:
 
 
 def schema_of(*columns: str) -> Any:
-    """What Rows asks of Spark's schema."""
+    """Return a stand-in for a Spark schema with the attributes that Rows uses."""
     fields = [
         SimpleNamespace(name=name, dataType=SimpleNamespace(simpleString=lambda kind=kind: kind))
         for name, kind in (column.split(":", 1) for column in columns)
@@ -113,17 +113,14 @@ def rows(table: Mapping[str, Any], *columns: str, **options: str) -> list[tuple[
 
 
 def payloads(data: list[bytes]) -> list[bytes]:
-    """Payloads as subscribers hand them over."""
+    """Return payloads as delivered by subscribers."""
     first: dict[Envelope, bytes] = {}
     for one in data:
         first.setdefault(unwrap(one) or pytest.fail(f"no envelope: {one!r}"), one[ENVELOPE_SIZE:])
     return list(first.values())
 
 
-# What is published of a row
-
-
-def test_rows_of_a_column() -> None:
+def test_payloads_are_read_from_a_column() -> None:
     texts = {"payload": [b"a", b"\xff", b""], "text": ["ä", "b", "c"], "n": [3, 4, -5]}
     columns = ("payload:binary", "text:string", "n:bigint")
     assert rows(texts, *columns) == [(b"a", b""), (b"\xff", b""), (b"", b"")]
@@ -134,11 +131,11 @@ def test_rows_of_a_column() -> None:
 def test_rows_without_a_payload_column_are_json() -> None:
     found = rows({"n": [1, None], "text": ["ä", "b"]}, "n:bigint", "text:string")
     assert [payload for payload, _ in found] == ['{"n":1,"text":"ä"}'.encode(), b'{"n":null,"text":"b"}']
-    # What is called payload and is no bytes is one column among others.
+    # A payload column that is not binary is an ordinary column.
     assert rows({"payload": [1.5]}, "payload:double") == [(b'{"payload":1.5}', b"")]
 
 
-def test_everything_that_spark_has_as_json() -> None:
+def test_every_spark_type_is_encoded_as_json() -> None:
     row = {
         "instant": datetime(2026, 1, 31, 12, 0, 0, 5, UTC),
         "local": datetime(2026, 1, 31, 12),
@@ -163,7 +160,7 @@ def test_everything_that_spark_has_as_json() -> None:
     }
 
 
-def test_rows_that_cannot_be_published() -> None:
+def test_rows_that_cannot_be_published_are_reported_by_number() -> None:
     with pytest.raises(RowNotPublishable, match=r"row 2 of partition 7, counted from 0, has no payload: it is null"):
         rows({"payload": [b"", b"", None]}, "payload:binary")
     with pytest.raises(RowNotPublishable, match=r"has no n: it is null; .*\"n is not null\""):
@@ -184,7 +181,7 @@ def test_rows_that_cannot_be_published() -> None:
         ("a:int v:array<variant>", {}, r"column 'v' is ARRAY<VARIANT>, which has no JSON form"),
     ],
 )
-def test_tables_that_do_not_fit(columns: str, options: dict[str, str], complaint: str) -> None:
+def test_a_table_without_the_required_columns_is_refused(columns: str, options: dict[str, str], complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint):
         make_writer({"backbone": BACKBONE} | options, schema_of(*columns.split()), False)
 
@@ -205,13 +202,13 @@ def test_tables_that_do_not_fit(columns: str, options: dict[str, str], complaint
         ({"maxInFlight": "0"}, r"maxInFlight '0': give a number of messages from 1 to 16384"),
     ],
 )
-def test_wrong_options(options: dict[str, str], complaint: str) -> None:
+def test_invalid_sink_options_are_refused(options: dict[str, str], complaint: str) -> None:
     given_options = options if not options or "backbone" in options else {"backbone": BACKBONE} | options
     with pytest.raises(ConfigurationError, match=complaint):
         sink_options(given_options)
 
 
-def test_options_in_any_case(tmp_path: Path) -> None:
+def test_sink_options_are_case_insensitive(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("a secret that is long enough\n")
     secret.chmod(0o600)
@@ -225,13 +222,10 @@ def test_options_in_any_case(tmp_path: Path) -> None:
         sink_options(text)
 
 
-def test_overwriting_is_refused() -> None:
+def test_the_overwrite_mode_of_the_sink_is_refused() -> None:
     for make in (make_writer, make_stream_writer):
         with pytest.raises(ConfigurationError, match="published messages cannot be overwritten"):
             make({"backbone": BACKBONE}, schema_of("payload:binary"), True)
-
-
-# Which envelope a row gets
 
 
 def envelopes(data: list[bytes]) -> list[Envelope]:
@@ -239,7 +233,7 @@ def envelopes(data: list[bytes]) -> list[Envelope]:
 
 
 @given(st.lists(st.binary(max_size=8), min_size=1), st.binary(max_size=4), st.integers(0, 9))
-def test_the_same_rows_get_the_same_envelopes(rows: list[bytes], scope: bytes, chunk: int) -> None:
+def test_equal_rows_get_equal_envelopes(rows: list[bytes], scope: bytes, chunk: int) -> None:
     first = wrap_by_position(scope, chunk, rows)
     assert first == wrap_by_position(scope, chunk, list(rows))
     assert [data[ENVELOPE_SIZE:] for data in first] == rows
@@ -250,13 +244,13 @@ def test_the_same_rows_get_the_same_envelopes(rows: list[bytes], scope: bytes, c
     st.tuples(st.binary(max_size=2), st.integers(0, 2), st.lists(st.binary(max_size=1), min_size=1, max_size=3)),
     st.tuples(st.binary(max_size=2), st.integers(0, 2), st.lists(st.binary(max_size=1), min_size=1, max_size=3)),
 )
-def test_other_rows_get_other_envelopes(one: Any, other: Any) -> None:
+def test_different_rows_get_different_envelopes(one: Any, other: Any) -> None:
     shared = set(envelopes(wrap_by_position(*one))) & set(envelopes(wrap_by_position(*other)))
     assert bool(shared) == (one == other)
 
 
 @given(st.lists(st.tuples(st.binary(max_size=2), st.binary(max_size=2))), st.randoms())
-def test_an_id_gets_its_envelope_wherever_it_stands(rows: list[tuple[bytes, bytes]], rng: Any) -> None:
+def test_the_envelope_of_an_id_does_not_depend_on_its_position(rows: list[tuple[bytes, bytes]], rng: Any) -> None:
     def by_row(rows: list[tuple[bytes, bytes]], scope: bytes = b"") -> set[tuple[bytes, Envelope]]:
         data = wrap_by_id(scope, [row_id for row_id, _ in rows], [payload for _, payload in rows])
         return set(zip([row_id for row_id, _ in rows], envelopes(data), strict=True))
@@ -270,16 +264,13 @@ def test_an_id_gets_its_envelope_wherever_it_stands(rows: list[tuple[bytes, byte
 
 
 @given(st.lists(st.text(max_size=3)), st.lists(st.text(max_size=3)))
-def test_scopes_differ_where_a_part_does(one: list[str], other: list[str]) -> None:
+def test_scopes_differ_if_any_part_differs(one: list[str], other: list[str]) -> None:
     assert (encode_scope(*one) == encode_scope(*other)) == (one == other)
 
 
-def test_chunks() -> None:
+def test_rows_are_split_into_chunks() -> None:
     assert [list(chunk) for chunk in chunks(iter(range(5)), 2)] == [[0, 1], [2, 3], [4]]  # type: ignore[arg-type]
     assert list(chunks([], 2)) == []
-
-
-# The ledger
 
 
 def checkpoint(path: Path, query: str = "q") -> Path:
@@ -288,7 +279,7 @@ def checkpoint(path: Path, query: str = "q") -> Path:
     return path
 
 
-def test_the_ledger(tmp_path: Path) -> None:
+def test_the_ledger_keeps_finished_batches(tmp_path: Path) -> None:
     path = checkpoint(tmp_path / "a b")
     ledger = Ledger.at(str(path))
     assert ledger is not None
@@ -306,7 +297,7 @@ def test_the_ledger(tmp_path: Path) -> None:
     assert ledger.read() is None
 
 
-def test_no_ledger_where_the_checkpoint_is_elsewhere(tmp_path: Path) -> None:
+def test_a_checkpoint_on_another_file_system_has_no_ledger(tmp_path: Path) -> None:
     assert Ledger.at(None) is None
     assert Ledger.at("hdfs://host/checkpoint") is None
     ledger = Ledger.at(str(tmp_path))
@@ -315,7 +306,7 @@ def test_no_ledger_where_the_checkpoint_is_elsewhere(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_committing_a_micro_batch(tmp_path: Path) -> None:
+def test_committing_a_micro_batch_writes_the_ledger(tmp_path: Path) -> None:
     path = checkpoint(tmp_path / "checkpoint")
     options = {"backbone": BACKBONE, "checkpointLocation": str(path)}
     writer = make_stream_writer(options, schema_of("payload:binary"), False)
@@ -329,9 +320,6 @@ def test_committing_a_micro_batch(tmp_path: Path) -> None:
         writer.commit([], 9)
 
 
-# In Spark
-
-
 @pytest.fixture
 def registered(spark: SparkSession) -> SparkSession:
     from fyrehose_twisted.spark import register
@@ -340,7 +328,9 @@ def registered(spark: SparkSession) -> SparkSession:
     return spark
 
 
-def test_a_table_is_published(registered: SparkSession, backbone: str, subscriber: Subscriber) -> None:
+def test_a_table_written_to_the_sink_is_published(
+    registered: SparkSession, backbone: str, subscriber: Subscriber
+) -> None:
     frame = registered.range(0, 3_000, 1, 2).selectExpr("cast(id as string) as payload")
     frame.write.format("fyrehose").mode("append").option("backbone", backbone).save()
     data = list(dict.fromkeys(subscriber.take()))
@@ -348,17 +338,19 @@ def test_a_table_is_published(registered: SparkSession, backbone: str, subscribe
     by_publisher: dict[bytes, list[int]] = {}
     for one in data:
         by_publisher.setdefault(envelopes([one])[0].publisher, []).append(int(one[ENVELOPE_SIZE:]))
-    # Each of two partitions has two chunks, and within one the order is kept.
+    # Each of two partitions has two chunks, and order is kept within a chunk.
     assert len(by_publisher) == 4
     assert all(numbers == sorted(numbers) for numbers in by_publisher.values())
 
 
-def test_publish_says_how_many(registered: SparkSession, backbone: str, subscriber: Subscriber) -> None:
+def test_publish_returns_the_number_of_messages(
+    registered: SparkSession, backbone: str, subscriber: Subscriber
+) -> None:
     frame = registered.range(0, 10, 1, 2).selectExpr("id", "id % 5 as five", "named_struct('a', array(id)) as s")
     assert publish(frame, backbone) == 10
     first = sorted(map(json.loads, payloads(subscriber.take())), key=lambda row: row["id"])
     assert first == [{"id": n, "five": n % 5, "s": {"a": [n]}} for n in range(10)]
-    # Rows with the same id are one message, in another write too if that is the scope.
+    # Rows with equal ids are one message, also across writes with the same scope.
     for _ in range(2):
         assert publish(frame.filter("id < 5"), backbone, idColumn="five", idScope="fives") == 5
     data = subscriber.take()
@@ -376,7 +368,7 @@ def test_publish_says_how_many(registered: SparkSession, backbone: str, subscrib
         ("'x'", {"backbone": "here"}, r"backbone 'here' is not HOST:PORT"),
     ],
 )
-def test_what_goes_wrong_is_said(
+def test_sink_errors_are_raised_with_their_reason(
     registered: SparkSession, backbone: str, expression: str, options: dict[str, str], complaint: str
 ) -> None:
     from pyspark.errors import PySparkException
@@ -386,7 +378,7 @@ def test_what_goes_wrong_is_said(
         frame.write.format("fyrehose").mode("append").options(backbone=backbone).options(**options).save()
 
 
-def test_overwriting_a_backbone_is_refused(registered: SparkSession, backbone: str) -> None:
+def test_overwriting_through_the_data_source_is_refused(registered: SparkSession, backbone: str) -> None:
     from pyspark.errors import PySparkException
 
     writer = registered.range(1).selectExpr("'x' as payload").write.format("fyrehose")
@@ -396,7 +388,7 @@ def test_overwriting_a_backbone_is_refused(registered: SparkSession, backbone: s
 
 @pytest.fixture
 def run(registered: SparkSession, backbone: str, tmp_path: Path) -> Callable[[], None]:
-    """Publish what is new in a directory of text files."""
+    """Return a function that publishes new lines of a directory of text files."""
     (tmp_path / "in").mkdir()
 
     def ran() -> None:
@@ -408,13 +400,15 @@ def run(registered: SparkSession, backbone: str, tmp_path: Path) -> Callable[[],
     return ran
 
 
-def test_a_stream_and_its_restarts(run: Callable[[], None], subscriber: Subscriber, tmp_path: Path) -> None:
+def test_a_restarted_streaming_query_publishes_each_row_once(
+    run: Callable[[], None], subscriber: Subscriber, tmp_path: Path
+) -> None:
     (tmp_path / "in" / "1.txt").write_text("one\ntwo\n")
     run()
     assert payloads(subscriber.take()) == [b"one", b"two"]
     commits = tmp_path / "checkpoint" / "commits"
 
-    # The process ended before Spark wrote that the batch is done, but the sink knew: nothing is published.
+    # As after a crash before Spark's commit, with the batch in the ledger: nothing is published.
     (commits / "0").unlink()
     (commits / ".0.crc").unlink(missing_ok=True)
     (tmp_path / "in" / "2.txt").write_text("three\n")
@@ -422,7 +416,7 @@ def test_a_stream_and_its_restarts(run: Callable[[], None], subscriber: Subscrib
     data = subscriber.take()
     assert payloads(data) == [b"three"]
 
-    # It ended before the sink knew: the same envelopes come again.
+    # As after a crash before the ledger was written: the same envelopes are sent again.
     (commits / "1").unlink()
     (commits / ".1.crc").unlink(missing_ok=True)
     (tmp_path / "checkpoint" / "fyrehose-sink" / "finished.json").unlink()

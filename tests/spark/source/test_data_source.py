@@ -1,4 +1,4 @@
-"""The source, in a real Spark."""
+"""Data source in a Spark session."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Serve = Callable[..., str]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Serve a journal from a process of its own, and return host and port."""
+    """Return a function that serves a journal in a subprocess and returns host and port."""
     processes = []
 
     def start(path: Path, secret: str = "") -> str:
@@ -60,7 +60,7 @@ def pairs(frame: DataFrame) -> list[tuple[Any, ...]]:
     return [(row.sequence, row.status) for row in frame.select("sequence", "status").orderBy("sequence").collect()]
 
 
-def test_a_journal_is_a_table(spark: SparkSession, write_journal: Any) -> None:
+def test_a_journal_is_read_as_a_table(spark: SparkSession, write_journal: Any) -> None:
     path = write_journal([n for n in range(1, 101) if n != 50], lost=[(50, 50)])
     frame = read_journal(spark, str(path), rowsPerPartition="30")
     assert frame.rdd.getNumPartitions() == 4
@@ -70,7 +70,7 @@ def test_a_journal_is_a_table(spark: SparkSession, write_journal: Any) -> None:
     assert frame.where("sequence = 7").selectExpr("unix_micros(received_at)").first()[0] == 1_700_000_000_007_000  # type: ignore[index]
 
 
-def test_only_some_columns_by_schema(spark: SparkSession, write_journal: Any) -> None:
+def test_a_schema_selects_columns_of_the_source(spark: SparkSession, write_journal: Any) -> None:
     path = write_journal([1, 2, 3])
     frame = spark.read.format("fyrehose").schema("sequence BIGINT, journal STRING").load(str(path))
     assert frame.collect() == [(1, str(path)), (2, str(path)), (3, str(path))]
@@ -90,7 +90,7 @@ def test_only_some_columns_by_schema(spark: SparkSession, write_journal: Any) ->
         ("sequence >= 11 or payload is null", range(11, 101), 10),
     ],
 )
-def test_filters_are_looked_at_before_reading(
+def test_pushed_filters_limit_partitions(
     spark: SparkSession, write_journal: Any, condition: str, wanted: Any, partitions: int
 ) -> None:
     path = write_journal(range(1, 101))
@@ -99,7 +99,7 @@ def test_filters_are_looked_at_before_reading(
     assert pairs(frame) == [(n, "ok") for n in wanted]
 
 
-def test_where_a_batch_begins_and_ends(spark: SparkSession, write_journal: Any) -> None:
+def test_offsets_and_times_limit_a_batch(spark: SparkSession, write_journal: Any) -> None:
     path = write_journal(range(1, 101))
     frame = read_journal(spark, str(path), startingOffsets="20", endingOffsets=json.dumps({STREAM: 30}))
     assert pairs(frame) == [(n, "ok") for n in range(20, 30)]
@@ -107,7 +107,9 @@ def test_where_a_batch_begins_and_ends(spark: SparkSession, write_journal: Any) 
     assert pairs(read_journal(spark, str(path), **times)) == [(n, "ok") for n in range(40, 50)]
 
 
-def test_a_served_journal_needs_no_files(spark: SparkSession, write_journal: Any, serve: Serve, tmp_path: Path) -> None:
+def test_a_remote_journal_is_read_without_local_files(
+    spark: SparkSession, write_journal: Any, serve: Serve, tmp_path: Path
+) -> None:
     path = write_journal([n for n in range(1, 101) if n != 50], lost=[(50, 50)])
     secret = tmp_path / "secret"
     secret.write_text("a secret of some length\n")
@@ -120,7 +122,7 @@ def test_a_served_journal_needs_no_files(spark: SparkSession, write_journal: Any
         read_journal(spark, journal=address).collect()
 
 
-def test_what_is_wrong_is_said_by_name(spark: SparkSession, tmp_path: Path) -> None:
+def test_source_errors_are_raised_with_their_names(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PySparkException, match="ConfigurationError: there is no column 'foo'"):
         read_journal(spark, str(tmp_path), columns=["foo"]).collect()
     with pytest.raises(PySparkException, match=r"JournalError: .* holds no journal"):
@@ -129,12 +131,14 @@ def test_what_is_wrong_is_said_by_name(spark: SparkSession, tmp_path: Path) -> N
         read_journal(spark, journal="127.0.0.1:1").collect()
 
 
-def test_an_empty_range_is_an_empty_table(spark: SparkSession, write_journal: Any) -> None:
+def test_an_empty_range_is_read_as_an_empty_table(spark: SparkSession, write_journal: Any) -> None:
     path = write_journal([1, 2])
     assert read_journal(spark, str(path), startingOffsets="latest").collect() == []
 
 
-def test_parquet_and_tail_are_one_table(spark: SparkSession, write_journal: Any, tmp_path: Path) -> None:
+def test_exported_parquet_and_journal_tail_make_one_table(
+    spark: SparkSession, write_journal: Any, tmp_path: Path
+) -> None:
     path = write_journal([n for n in range(1, 101) if n != 50], lost=[(50, 50)])
     seal(LocalDirectory(path), STREAM, 0)
     reader = open_reader(path)
@@ -145,14 +149,14 @@ def test_parquet_and_tail_are_one_table(spark: SparkSession, write_journal: Any,
     assert pairs(frame) == [(n, "lost" if n == 50 else "ok") for n in range(1, 121)]
     plain = read_journal(spark, str(path))
     assert frame.exceptAll(plain).count() == plain.exceptAll(frame).count() == 0
-    # What files have is not read from the journal.
+    # Numbers in files are not read from the journal.
     (file,) = tmp_path.glob("cold/*/*.parquet")
     file.unlink()
     spark.catalog.clearCache()
     assert pairs(read_journal(spark, str(path), parquet=str(tmp_path / "cold"))) == pairs(plain)
 
 
-def test_a_stream_reads_each_row_once_though_stopped_and_replayed(
+def test_a_stopped_and_replayed_stream_reads_each_row_once(
     spark: SparkSession, write_journal: Any, tmp_path: Path
 ) -> None:
     path = write_journal(range(1, 501))
@@ -173,7 +177,7 @@ def test_a_stream_reads_each_row_once_though_stopped_and_replayed(
     assert [one["numInputRows"] for one in progress] == [200, 200, 100]
     latest = json.loads(progress[0]["sources"][0]["latestOffset"])
     assert list(latest["journals"].values()) == [{STREAM: {"0": 501}}]
-    # The last batch was written, and a crash came before it was committed.
+    # As after a crash between writing and committing the last batch.
     for commit in (tmp_path / "checkpoint" / "commits").glob("*2*"):
         commit.unlink()
     write_journal(range(501, 601), path=path)
@@ -183,14 +187,14 @@ def test_a_stream_reads_each_row_once_though_stopped_and_replayed(
 
 
 class Query:
-    """A query that keeps what it reads in a directory, and goes on there each time."""
+    """A streaming query that writes to a directory and resumes at its checkpoint."""
 
     def __init__(self, spark: SparkSession, tmp_path: Path) -> None:
         self._spark = spark
         self._root = tmp_path
 
     def run(self, path: Path | str, **given: str) -> list[int]:
-        """Read what there is; return all numbers that were read so far."""
+        """Read available records; return all numbers read so far."""
         frame = self._spark.readStream.format("fyrehose").options(startingOffsets="earliest", **given).load(str(path))
         writer = frame.writeStream.format("parquet").option("checkpointLocation", str(self._root / "checkpoint"))
         query = writer.trigger(availableNow=True).start(str(self._root / "seen"))
@@ -199,7 +203,9 @@ class Query:
         return sorted(row.sequence for row in rows)
 
 
-def test_a_checkpoint_knows_a_journal_by_whatever_path(spark: SparkSession, write_journal: Any, tmp_path: Path) -> None:
+def test_a_checkpoint_identifies_a_journal_under_another_path(
+    spark: SparkSession, write_journal: Any, tmp_path: Path
+) -> None:
     path = write_journal(range(1, 11))
     query = Query(spark, tmp_path)
     assert query.run(path) == list(range(1, 11))
@@ -210,7 +216,9 @@ def test_a_checkpoint_knows_a_journal_by_whatever_path(spark: SparkSession, writ
     assert query.run(path.parent, name="mine") == list(range(1, 14))
 
 
-def test_a_checkpoint_of_an_earlier_release_goes_on(spark: SparkSession, write_journal: Any, tmp_path: Path) -> None:
+def test_a_checkpoint_of_an_earlier_release_is_continued(
+    spark: SparkSession, write_journal: Any, tmp_path: Path
+) -> None:
     path = write_journal(range(1, 11))
     query = Query(spark, tmp_path)
     query.run(path)
@@ -223,7 +231,7 @@ def test_a_checkpoint_of_an_earlier_release_goes_on(spark: SparkSession, write_j
     assert query.run(path) == list(range(1, 13))
 
 
-def test_a_checkpoint_does_not_take_another_journal_for_its_own(
+def test_a_checkpoint_refuses_another_journal_under_its_path(
     spark: SparkSession, write_journal: Any, tmp_path: Path
 ) -> None:
     path = write_journal(range(1, 11))
@@ -236,7 +244,9 @@ def test_a_checkpoint_does_not_take_another_journal_for_its_own(
         query.run(path)
 
 
-def test_options_that_do_not_apply_are_refused_by_name(spark: SparkSession, write_journal: Any, tmp_path: Path) -> None:
+def test_inapplicable_source_options_are_refused_by_name(
+    spark: SparkSession, write_journal: Any, tmp_path: Path
+) -> None:
     path = write_journal(range(1, 11))
     with pytest.raises(PySparkException, match="endingOffsets does not apply to a stream, only to a batch"):
         Query(spark, tmp_path).run(path, endingOffsets="5")
@@ -246,18 +256,18 @@ def test_options_that_do_not_apply_are_refused_by_name(spark: SparkSession, writ
         read_journal(spark, str(path), startingOffsets="12").collect()
 
 
-def test_a_relative_path_is_that_of_python(
+def test_a_relative_path_is_relative_to_the_python_process(
     spark: SparkSession, write_journal: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_journal(range(1, 4))
-    monkeypatch.chdir(tmp_path)  # Spark's workers were started elsewhere.
+    monkeypatch.chdir(tmp_path)  # Spark's workers have another working directory.
     relative = str(path.relative_to(tmp_path))
     assert pairs(read_journal(spark, relative)) == [(1, "ok"), (2, "ok"), (3, "ok")]
     register(spark)
     assert spark.read.format("fyrehose").load(relative).count() == 3
 
 
-def test_loss_at_the_end_of_the_open_segment_ends_a_read(spark: SparkSession, write_journal: Any) -> None:
+def test_records_missing_at_the_end_of_the_open_segment_fail_a_read(spark: SparkSession, write_journal: Any) -> None:
     path = write_journal(range(1, 5_001))
     (file,) = path.glob("*.log")
     data = bytearray(file.read_bytes())

@@ -1,4 +1,4 @@
-"""What a checkpoint keeps: which journals were read, and how far."""
+"""Offsets in checkpoints: the identity of journals and their positions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read_all(path: Path | str, **given: str) -> Any:
 
 
 def made_anew(path: Path, write_journal: Any, numbers: Any) -> None:
-    """Another journal takes the place of the one in ``path``."""
+    """Replace the journal in ``path`` by another."""
     for file in path.iterdir():
         file.unlink()
     write_journal(numbers, path=path)
@@ -61,7 +61,7 @@ def made_anew(path: Path, write_journal: Any, numbers: Any) -> None:
 
 class TestSpelling:
     @pytest.mark.parametrize("spelled", ["symlink", "relative", "dotted", "root", "moved"])
-    def test_how_its_place_is_written_does_not_matter(
+    def test_an_offset_does_not_depend_on_the_spelling_of_the_path(
         self, tmp_path: Path, write_journal: Any, monkeypatch: pytest.MonkeyPatch, spelled: str
     ) -> None:
         path = write_journal(range(1, 11))
@@ -80,7 +80,7 @@ class TestSpelling:
         }[spelled]
         assert reader(other).latestOffset(end, ALL) == end
 
-    def test_nor_whether_it_has_got_a_name_since(self, write_journal: Any) -> None:
+    def test_an_offset_stays_valid_after_a_journal_was_named(self, write_journal: Any) -> None:
         path = write_journal(range(1, 11))
         end = read_all(path)
         named = reader(path, name="mine")
@@ -91,7 +91,7 @@ class TestSpelling:
         assert numbers(named, end, later) == [11]
         assert reader(path).latestOffset(later, ALL) == later
 
-    def test_the_server_of_a_journal_may_be_written_in_any_way(self) -> None:
+    def test_an_offset_does_not_depend_on_the_spelling_of_the_server(self) -> None:
         served = JournalLocation("127.0.0.1:7", STREAM, None, ("127.0.0.1", 7), tag=5)
         old = {"journals": {"localhost:7": {STREAM: {"0": 9}}}}
         assert resolve_offset(old, [served], fail_on_data_loss=True).ends == {("00000005", STREAM, 0): 9}
@@ -99,7 +99,7 @@ class TestSpelling:
             with pytest.raises(UnknownJournal):
                 resolve_offset({"journals": {other: {STREAM: {"0": 9}}}}, [served], fail_on_data_loss=True)
 
-    def test_one_whose_tag_is_not_told_goes_by_its_place(self) -> None:
+    def test_a_journal_without_a_known_tag_is_identified_by_location(self) -> None:
         served = JournalLocation("127.0.0.1:7", STREAM, None, ("127.0.0.1", 7))
         offset = make_offset({(journal_key(served), STREAM, 0): 9}, [served])
         assert offset == {"journals": {"127.0.0.1:7": {STREAM: {"0": 9}}}, "tags": {}}
@@ -108,7 +108,9 @@ class TestSpelling:
 
 class TestEarlierReleases:
     @pytest.mark.parametrize("spelled", ["as it was", "by a symlink"])
-    def test_a_query_goes_on(self, tmp_path: Path, write_journal: Any, spelled: str) -> None:
+    def test_a_query_continues_from_an_offset_of_an_earlier_release(
+        self, tmp_path: Path, write_journal: Any, spelled: str
+    ) -> None:
         path = write_journal(range(1, 11))
         if spelled == "by a symlink":
             (tmp_path / "link").symlink_to(path)
@@ -120,15 +122,17 @@ class TestEarlierReleases:
         assert numbers(stream, old, new) == [6, 7, 8, 9, 10]
         assert numbers(stream, {"journals": {}}, old) == [1, 2, 3, 4, 5]
 
-    def test_nothing_new_leaves_the_offset_as_it_is(self, write_journal: Any) -> None:
+    def test_an_earlier_offset_is_unchanged_without_new_records(self, write_journal: Any) -> None:
         path = write_journal(range(1, 11))
         old = {"journals": {str(path): {STREAM: {"0": 11}}}}
         assert reader(path).latestOffset(old, ALL) == old
 
 
 class TestGone:
-    def test_a_journal_of_the_checkpoint_has_to_be_among_the_sources(self, tmp_path: Path, write_journal: Any) -> None:
-        """Though all of it was read."""
+    def test_a_journal_missing_from_the_sources_of_a_checkpoint_is_reported(
+        self, tmp_path: Path, write_journal: Any
+    ) -> None:
+        """The journal is required even if all of it was read."""
         one, other = write_journal(range(1, 11)), write_journal(range(1, 5))
         end = read_all(tmp_path / "journal-*")
         missing = f"journal {tag_of(other)} of {STREAM}, which is no longer among the sources: {one} "
@@ -144,7 +148,7 @@ class TestGone:
         assert later["tags"] == end["tags"]
         assert numbers(without, end, later) == [11]
 
-    def test_copies_of_a_journal_are_not_two(self, tmp_path: Path, write_journal: Any) -> None:
+    def test_two_copies_of_one_journal_are_refused(self, tmp_path: Path, write_journal: Any) -> None:
         path = write_journal(range(1, 11))
         shutil.copytree(path, tmp_path / "journal-9" / path.name)
         with pytest.raises(ConfigurationError, match=f"{path} and .* are copies of one journal of {STREAM}"):
@@ -155,7 +159,7 @@ class TestGone:
 class TestMadeAnew:
     @pytest.mark.parametrize("given", [{}, {"name": "mine"}])
     @pytest.mark.parametrize("length", [3, 30])
-    def test_it_is_another_and_the_error_says_what_to_do(
+    def test_a_replaced_journal_is_reported_with_advice(
         self, write_journal: Any, length: int, given: dict[str, str]
     ) -> None:
         path = write_journal(range(1, 11))
@@ -176,16 +180,16 @@ class TestMadeAnew:
             goes_on = reader(path, startingOffsets=said).initialOffset()
             assert goes_on["journals"] == {tag_of(path): {STREAM: {"0": 11}}}
 
-    def test_a_task_that_was_planned_for_the_old_one_fails(self, write_journal: Any) -> None:
+    def test_a_task_planned_for_a_replaced_journal_fails(self, write_journal: Any) -> None:
         path = write_journal(range(1, 11))
         batch = FyrehoseReader(read_options({"path": str(path)}, streaming=False), RECORD)
         (part,) = batch.partitions()
         made_anew(path, write_journal, [(n, b"other") for n in range(1, 11)])
-        cached_reader(locations_in_path(str(path))[0])  # Another query of this process has looked since.
+        cached_reader(locations_in_path(str(path))[0])  # Another query of this process has refreshed the reader.
         with pytest.raises(JournalReplaced, match=f"{path} holds another journal now"):
             list(batch.read(part))
 
-    def test_a_batch_reads_the_new_one(self, write_journal: Any) -> None:
+    def test_a_new_batch_reads_the_replacing_journal(self, write_journal: Any) -> None:
         path = write_journal(range(1, 11))
         options = read_options({"path": str(path)}, streaming=False)
         assert [lane.next for lane in epoch_ranges(options)] == [11]
@@ -193,7 +197,7 @@ class TestMadeAnew:
         assert [lane.next for lane in epoch_ranges(options)] == [4]
 
 
-def test_an_offset_of_another_source_is_refused() -> None:
+def test_parsing_an_offset_of_another_source_is_refused() -> None:
     for wrong in (
         {},
         {"journals": 1},
@@ -207,14 +211,14 @@ def test_an_offset_of_another_source_is_refused() -> None:
 @pytest.mark.parametrize(
     ("paths", "name"), [("ab", "one"), ("ab", "one,one"), ("ab", "one,"), ("a", "one,two"), ("ab", "a,a,b")]
 )
-def test_each_place_has_a_name_of_its_own(paths: str, name: str) -> None:
+def test_journal_names_must_be_distinct(paths: str, name: str) -> None:
     with pytest.raises(ConfigurationError, match=r"must give each of the \d locations a distinct name"):
         read_options({"paths": json.dumps(list(paths)), "name": name}, streaming=True)
 
 
 class TestBeyondTheEnd:
     @pytest.mark.parametrize("start", ["12", json.dumps({STREAM: 12}), json.dumps({STREAM: {"0": 12}})])
-    def test_a_start_is_refused(self, write_journal: Any, start: str) -> None:
+    def test_a_start_beyond_the_end_is_refused(self, write_journal: Any, start: str) -> None:
         path = write_journal(range(1, 11))
         words = f"startingOffsets 12 lies beyond the end of {STREAM}: its epoch 0 ends at 10 in {path}"
         with pytest.raises(ConfigurationError, match=words):
@@ -222,7 +226,7 @@ class TestBeyondTheEnd:
         with pytest.raises(ConfigurationError, match=words):
             reader(path, startingOffsets=start).initialOffset()
 
-    def test_unless_it_ended_there_once(self, write_journal: Any) -> None:
+    def test_a_start_beyond_the_end_within_missing_records_is_damage(self, write_journal: Any) -> None:
         path = write_journal(range(1, 11), group=5)
         data = (path / "0000000001.log").read_bytes()
         (path / "0000000001.log").write_bytes(data.replace(b"message 8", b"massage 8"))
@@ -231,12 +235,12 @@ class TestBeyondTheEnd:
             epoch_ranges(read_options(options, streaming=False))
         assert epoch_ranges(read_options({**options, "failOnDataLoss": "false"}, streaming=False)) == []
 
-    def test_the_next_number_is_none(self, write_journal: Any) -> None:
+    def test_starting_at_the_next_number_reads_nothing(self, write_journal: Any) -> None:
         path = write_journal(range(1, 11))
         assert epoch_ranges(read_options({"path": str(path), "startingOffsets": "11"}, streaming=False)) == []
         assert parse_offset(reader(path, startingOffsets="11").initialOffset()).ends == {(tag_of(path), STREAM, 0): 11}
 
-    def test_a_number_for_all_has_to_fit_one(self, tmp_path: Path, write_journal: Any) -> None:
+    def test_a_common_start_must_be_within_at_least_one_journal(self, tmp_path: Path, write_journal: Any) -> None:
         write_journal(range(1, 11))
         write_journal(range(1, 101), stream="hydra://net")
         options = {"path": str(tmp_path / "journal-*"), "startingOffsets": "50"}
@@ -246,13 +250,13 @@ class TestBeyondTheEnd:
         with pytest.raises(ConfigurationError, match="lies beyond the end"):
             epoch_ranges(read_options({**options, "startingOffsets": "102"}, streaming=False))
 
-    def test_a_start_behind_the_end_that_is_asked_for(self, write_journal: Any) -> None:
+    def test_a_start_beyond_the_ending_offset_is_refused(self, write_journal: Any) -> None:
         options = {"path": str(write_journal(range(1, 11))), "startingOffsets": "8", "endingOffsets": "5"}
         with pytest.raises(ConfigurationError, match="startingOffsets 8 lies beyond endingOffsets 5 for epoch 0"):
             epoch_ranges(read_options(options, streaming=False))
 
 
-def test_relative_paths_are_those_of_who_registered_the_source(
+def test_relative_paths_are_relative_to_the_registering_process(
     tmp_path: Path, write_journal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_journal(range(1, 4))
@@ -268,7 +272,7 @@ def test_relative_paths_are_those_of_who_registered_the_source(
 
 
 class TestEndsThatNobodyKnows:
-    """Batches and streams end with an error where rows would be left out, though no number says which."""
+    """Batches and streams fail if rows are missing, even if their numbers are unknown."""
 
     def refusals(self, path: Path, *, rows: bool = True) -> set[str]:
         said = set()
@@ -284,15 +288,15 @@ class TestEndsThatNobodyKnows:
         assert bool(found) == rows
         return said
 
-    def test_the_mark_is_gone(self, write_journal: Any) -> None:
+    def test_a_missing_durable_position_is_reported(self, write_journal: Any) -> None:
         path = write_journal(range(1, 11))
         with closing(Journal(LocalDirectory(path), STREAM)) as journal:
             journal.roll()
         (path / "durable").unlink()
         assert self.refusals(path) == {"0000000002.log: nothing says what of it is durable, so all of it is left out"}
 
-    def test_a_frame_of_an_earlier_release_whose_header_is_damaged(self, write_journal: Any) -> None:
-        """Then the mark has no watermarks."""
+    def test_a_damaged_header_of_a_frame_without_watermarks_is_reported(self, write_journal: Any) -> None:
+        """The durable position of an earlier release has no watermarks."""
         path = write_journal(range(1, 11), group=5)
         with closing(open_reader(path)) as reader:
             last = list(reader.segments[0].frame_indexes[0])[-1]
@@ -303,7 +307,7 @@ class TestEndsThatNobodyKnows:
         (said,) = self.refusals(path)
         assert said.endswith("the checksum of the header is wrong")
 
-    def test_all_of_it_is_gone(self, write_journal: Any) -> None:
+    def test_a_journal_without_its_segments_is_reported(self, write_journal: Any) -> None:
         path = write_journal(range(1, 11))
         with closing(open_reader(path)) as journal:
             end = journal.segments[0].header.length

@@ -23,13 +23,13 @@ def options(streaming: bool | None = None, **given: str) -> Any:
     return read_options({"path": "/somewhere", **given}, streaming=streaming)
 
 
-def test_a_batch_reads_all_and_a_stream_what_comes() -> None:
+def test_a_batch_starts_at_the_earliest_and_a_stream_at_the_latest_offset() -> None:
     assert options().start == ReadBound("earliest")
     assert options(streaming=True).start == ReadBound("latest")
     assert options().columns == RECORD
 
 
-def test_names_are_case_insensitive() -> None:
+def test_source_options_are_case_insensitive() -> None:
     assert options(MAXOFFSETSPERTRIGGER="7").max_rows == 7
     assert options(failondataloss="FALSE").fail_on_data_loss is False
 
@@ -45,7 +45,7 @@ def test_names_are_case_insensitive() -> None:
         (False, "maxTriggerDelay", "5s"),
     ],
 )
-def test_what_does_not_apply_is_refused(streaming: bool, name: str, value: str) -> None:
+def test_inapplicable_options_are_refused_for_batch_and_stream(streaming: bool, name: str, value: str) -> None:
     kind = "a stream, only to a batch" if streaming else "a batch, only to a stream"
     with pytest.raises(ConfigurationError, match=f"{name} does not apply to {kind}"):
         options(streaming=streaming, **{name: value})
@@ -79,12 +79,12 @@ def test_what_does_not_apply_is_refused(streaming: bool, name: str, value: str) 
         ({"secretFile": "/nowhere/secret"}, "secret file /nowhere/secret cannot be read"),
     ],
 )
-def test_what_is_wrong_is_said(given: dict[str, str], words: str) -> None:
+def test_invalid_source_options_are_reported(given: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words.replace("(", r"\(")):
         options(**given)
 
 
-def test_offsets_may_be_a_number_or_one_for_each_stream_or_epoch() -> None:
+def test_starting_offsets_may_be_one_number_or_per_stream_and_epoch() -> None:
     stream, other = "fyrehose://a", "hydra://b"
     at = options(startingOffsets="17").start
     assert offset_at(at, ["here"], stream, 0) == offset_at(at, ["there"], other, 3) == 17
@@ -98,7 +98,7 @@ def test_offsets_may_be_a_number_or_one_for_each_stream_or_epoch() -> None:
     assert [offset_at(at, names, stream, 0) for names in (["x", "here"], ["there"])] == [8, None]
 
 
-def test_times() -> None:
+def test_timestamp_options_are_parsed() -> None:
     assert parse_timestamp("1970-01-01T00:00:01Z") == 1_000_000
     assert parse_timestamp("1970-01-01T01:00:01.5+01:00") == 1_500_000
     assert parse_timestamp("1970-01-01 00:00:01") == 1_000_000
@@ -106,19 +106,19 @@ def test_times() -> None:
     assert parse_timestamp("-1") == -1_000
 
 
-def test_durations() -> None:
+def test_duration_options_are_parsed() -> None:
     given = {"500ms": 0.5, "2s": 2.0, "15m": 900.0, "1h": 3600.0, "7": 7.0}
     assert {text: options(maxTriggerDelay=text).max_delay for text in given} == given
 
 
-def test_addresses() -> None:
+def test_server_addresses_are_parsed() -> None:
     assert parse_server_address("host:2324") == ("host", 2324)
     assert parse_server_address("[::1]:2324") == ("::1", 2324)
     for text in ("host", "host:", ":5", "host:0", "host:65536", "/a/path:5", "host:x"):
         assert parse_server_address(text) is None
 
 
-def test_secrets_stay_out_of_what_is_printed(tmp_path: Path) -> None:
+def test_the_repr_of_options_hides_the_secret(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("hush hush hush hush\n")
     secret.chmod(0o600)
@@ -127,7 +127,7 @@ def test_secrets_stay_out_of_what_is_printed(tmp_path: Path) -> None:
     assert "hush" not in repr(made)
 
 
-def test_what_is_no_journal_is_said(tmp_path: Path, write_journal: Any) -> None:
+def test_a_path_without_a_journal_is_reported(tmp_path: Path, write_journal: Any) -> None:
     with pytest.raises(JournalError, match="no such directory"):
         locations_in_path(str(tmp_path / "nowhere"))
     (tmp_path / "empty").mkdir()
@@ -146,7 +146,7 @@ def test_a_journal_may_not_be_given_twice(write_journal: Any) -> None:
         read_options({"paths": json.dumps([str(path), str(path)])}, streaming=False).locations()
 
 
-def test_patterns_name_several_journals(tmp_path: Path, write_journal: Any) -> None:
+def test_a_path_pattern_selects_several_journals(tmp_path: Path, write_journal: Any) -> None:
     paths = [write_journal([1]), write_journal([1]), write_journal([1], stream="hydra://net")]
     found = read_options({"path": str(tmp_path / "journal-*")}, streaming=False).locations()
     assert sorted(origin.journal for origin in found) == sorted(map(str, paths))
@@ -156,8 +156,8 @@ def test_patterns_name_several_journals(tmp_path: Path, write_journal: Any) -> N
     assert again == found
 
 
-def test_a_pattern_passes_over_what_is_no_journal_yet(tmp_path: Path, write_journal: Any) -> None:
-    """A directory that is made while a query runs does not end it."""
+def test_a_path_pattern_skips_directories_without_a_journal(tmp_path: Path, write_journal: Any) -> None:
+    """A directory created while a query runs does not fail it."""
     path = write_journal([1])
     (tmp_path / "journal-new" / "fyrehose-test").mkdir(parents=True)
     (tmp_path / "journal-notes.txt").write_text("no journal")
@@ -166,8 +166,8 @@ def test_a_pattern_passes_over_what_is_no_journal_yet(tmp_path: Path, write_jour
         locations_in_path(str(tmp_path / "journal-n*"))
 
 
-def test_options_for_journals_name_no_other_streams_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server may have more streams than those that were chosen."""
+def test_reader_options_select_only_the_given_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may have more streams than those selected."""
     served = [JournalLocation("host:1", f"hydra://{name}", None, ("host", 1)) for name in "abc"]
     monkeypatch.setattr("fyrehose_twisted.spark.source.options.locations_on_server", lambda *_: served)
     for chosen in (served[:1], served[:2], served):
@@ -175,7 +175,7 @@ def test_options_for_journals_name_no_other_streams_beside_them(monkeypatch: pyt
 
 
 def test_streams_of_a_server_share_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server accepts but a few from one host."""
+    """A server accepts few connections per host."""
     readers: list[tuple[Any, str]] = []
     monkeypatch.setattr(RemoteJournal, "reader", lambda remote, stream: readers.append((remote, stream)))
     monkeypatch.setattr("fyrehose_twisted.spark.source.journal_locations._remotes", {})
@@ -187,14 +187,14 @@ def test_streams_of_a_server_share_a_connection(monkeypatch: pytest.MonkeyPatch)
     assert [stream for _, stream in readers] == ["hydra://a", "hydra://b", "hydra://a"]
 
 
-def test_offsets_of_streams_that_are_not_read(write_journal: Any) -> None:
+def test_an_offset_of_a_stream_that_is_not_read_is_refused(write_journal: Any) -> None:
     path = write_journal([1])
     given = {"path": str(path), "endingOffsets": '{"fyrehose://typo": 5}'}
     with pytest.raises(ConfigurationError, match="offset for stream fyrehose://typo, which is not read; there is"):
         epoch_ranges(read_options(given, streaming=False))
 
 
-def test_files_that_are_missing_between_others(tmp_path: Path, write_journal: Any) -> None:
+def test_a_missing_exported_file_is_reported(tmp_path: Path, write_journal: Any) -> None:
     path = write_journal([1, *range(41, 51), *range(91, 101)], lost=[(2, 40), (51, 90)])
     out = tmp_path / "out"
     with closing(open_reader(path)) as reader:
@@ -211,7 +211,7 @@ def test_files_that_are_missing_between_others(tmp_path: Path, write_journal: An
 
 
 class _NoSession(Exception):
-    """Raised where Spark would be asked."""
+    """Raised instead of using a Spark session."""
 
     @property
     def read(self) -> Any:

@@ -1,4 +1,4 @@
-"""Which columns a query reads, in a real Spark."""
+"""Column pruning in a Spark session."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         ("select * from records limit 3", None),
     ],
 )
-def test_what_a_query_needs_is_seen_in_its_plan(
+def test_needed_columns_are_found_in_the_query_plan(
     spark: SparkSession, write_journal: Any, query: str, needed: set[str] | None
 ) -> None:
     read_journal(spark, str(write_journal([1, 2]))).createOrReplaceTempView("records")
@@ -51,7 +51,7 @@ def test_what_a_query_needs_is_seen_in_its_plan(
     assert found == needed or (found is None and needed == set(RECORD))
 
 
-def test_results_are_those_of_the_whole_table(spark: SparkSession, write_journal: Any) -> None:
+def test_column_pruning_does_not_change_results(spark: SparkSession, write_journal: Any) -> None:
     found = write_journal(range(1, 101), group=10)
     for query, rows in (
         ("select count(*) from records", [(100,)]),
@@ -63,7 +63,7 @@ def test_results_are_those_of_the_whole_table(spark: SparkSession, write_journal
         assert list(map(tuple, query_journal(spark, query, str(found)).collect())) == rows, query
 
 
-def test_of_a_table_that_is_cached_nothing_is_known(spark: SparkSession, write_journal: Any) -> None:
+def test_needed_columns_of_a_cached_table_are_unknown(spark: SparkSession, write_journal: Any) -> None:
     frame = read_journal(spark, str(write_journal([1, 2])))
     frame.createOrReplaceTempView("records")
     frame.cache()
@@ -74,8 +74,8 @@ def test_of_a_table_that_is_cached_nothing_is_known(spark: SparkSession, write_j
         frame.unpersist()
 
 
-def test_what_is_not_read_is_not_checked(spark: SparkSession, write_journal: Any) -> None:
-    """So it shows that payloads are not read."""
+def test_pruned_columns_are_not_checked(spark: SparkSession, write_journal: Any) -> None:
+    """Damage of payloads is found only by queries that need them."""
     path = write_journal(range(1, 101))
     seal(LocalDirectory(path), "fyrehose://test", 0)
     (file,) = path.glob("*.seg")

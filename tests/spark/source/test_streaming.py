@@ -1,4 +1,4 @@
-"""Offsets and micro-batches, asked for as Spark asks for them, but without Spark."""
+"""Offsets and micro-batches of the stream reader, without Spark."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def tag_of(path: Path) -> str:
 
 
 def rows(stream: FyrehoseStreamReader, start: Any, end: Any) -> list[tuple[int, str]]:
-    # Spark pickles reader and partitions, and offsets are JSON on the way.
+    # Spark pickles reader and partitions and stores offsets as JSON.
     stream = pickle.loads(pickle.dumps(stream))  # noqa: S301
     start, end = json.loads(json.dumps(start)), json.loads(json.dumps(end))
     parts = pickle.loads(pickle.dumps(stream.partitions(start, end)))  # noqa: S301
@@ -55,7 +55,7 @@ def rows(stream: FyrehoseStreamReader, start: Any, end: Any) -> list[tuple[int, 
     ]
 
 
-def test_a_stream_of_the_source_reads_the_columns_that_it_is_told_to() -> None:
+def test_the_stream_reader_reads_the_columns_of_its_schema() -> None:
     source = FyrehoseDataSource({"path": "/somewhere"})
     schema = StructType([StructField("sequence", LongType()), StructField("payload", BinaryType())])
     stream = source.streamReader(schema)
@@ -71,7 +71,7 @@ def test_a_stream_of_the_source_reads_the_columns_that_it_is_told_to() -> None:
             source.streamReader(StructType([field]))
 
 
-def test_a_query_goes_on_where_it_was(write_journal: Any) -> None:
+def test_a_restarted_streaming_query_continues_at_its_offset(write_journal: Any) -> None:
     path = write_journal(range(1, 11))
     stream = reader(path)
     start = stream.initialOffset()
@@ -88,19 +88,19 @@ def test_a_query_goes_on_where_it_was(write_journal: Any) -> None:
 
 
 @pytest.mark.parametrize(("start", "first"), [("earliest", 1), ("latest", 11), ("5", 5)])
-def test_where_a_query_begins(write_journal: Any, start: str, first: int) -> None:
+def test_a_streaming_query_begins_at_its_starting_offset(write_journal: Any, start: str, first: int) -> None:
     path = write_journal(range(1, 11))
     assert reader(path, startingOffsets=start).initialOffset() == offset(path, first)
 
 
-def test_a_query_may_begin_at_a_time(write_journal: Any) -> None:
+def test_a_streaming_query_may_begin_at_a_time(write_journal: Any) -> None:
     path = write_journal(range(1, 101))
     options = {"path": str(path), "startingTimestamp": "2023-11-14T22:13:20.050Z"}
     stream = FyrehoseStreamReader(read_options(options, streaming=True), RECORD)
     assert stream.initialOffset() == offset(path, 50)
 
 
-def test_batches_have_as_many_rows_as_they_may(write_journal: Any) -> None:
+def test_the_rows_of_a_batch_are_limited(write_journal: Any) -> None:
     path = write_journal([n for n in range(1, 101) if n % 10], lost=[(n, n) for n in range(10, 101, 10)])
     stream = reader(path, maxOffsetsPerTrigger="30")
     assert stream.getDefaultReadLimit() == ReadMaxRows(30)
@@ -114,14 +114,14 @@ def test_batches_have_as_many_rows_as_they_may(write_journal: Any) -> None:
     assert sizes == [30, 30, 30, 10]
 
 
-def test_journals_share_a_batch(tmp_path: Path, write_journal: Any) -> None:
+def test_the_row_limit_is_shared_among_journals(tmp_path: Path, write_journal: Any) -> None:
     small, large = write_journal(range(1, 6)), write_journal(range(1, 1_001))
     stream = reader(tmp_path / "journal-*")
     end = stream.latestOffset(stream.initialOffset(), ReadMaxRows(100))
     assert end["journals"] == {tag_of(small): {STREAM: {"0": 6}}, tag_of(large): {STREAM: {"0": 96}}}
 
 
-def test_no_journal_waits_for_another_that_has_as_much(tmp_path: Path, write_journal: Any) -> None:
+def test_equally_long_journals_share_a_batch_equally(tmp_path: Path, write_journal: Any) -> None:
     paths = [write_journal(range(1, 1_001)) for _ in range(4)]
     stream = reader(tmp_path / "journal-*")
     end = stream.latestOffset(stream.initialOffset(), ReadMaxRows(100))
@@ -130,7 +130,7 @@ def test_no_journal_waits_for_another_that_has_as_much(tmp_path: Path, write_jou
     }
 
 
-def test_a_jump_of_the_numbers_does_not_fill_a_batch(write_journal: Any) -> None:
+def test_a_large_gap_does_not_use_up_the_row_limit(write_journal: Any) -> None:
     path = write_journal([1, 2, 2**47, 2**47 + 1], lost=[(3, 2**47 - 1)])
     stream = reader(path)
     end = stream.latestOffset(stream.initialOffset(), ReadMaxRows(5))
@@ -138,7 +138,7 @@ def test_a_jump_of_the_numbers_does_not_fill_a_batch(write_journal: Any) -> None
     assert len(rows(stream, stream.initialOffset(), end)) == 5
 
 
-def test_bytes_limit_a_batch_about(write_journal: Any) -> None:
+def test_the_bytes_of_a_batch_are_limited_approximately(write_journal: Any) -> None:
     path = write_journal([(n, b"x" * 100) for n in range(1, 1_001)])
     stream = reader(path, maxBytesPerTrigger="10000")
     assert stream.getDefaultReadLimit() == ReadMaxBytes(10_000)
@@ -146,7 +146,7 @@ def test_bytes_limit_a_batch_about(write_journal: Any) -> None:
     assert stream.latestOffset(stream.initialOffset(), ReadMaxBytes(1)) == offset(path, 2)
 
 
-def test_a_batch_waits_for_enough_but_not_for_ever(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_waits_for_the_minimum_rows_up_to_a_delay(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(streaming.time, "monotonic", lambda: now)
     path = write_journal(range(1, 11))
@@ -162,7 +162,7 @@ def test_a_batch_waits_for_enough_but_not_for_ever(write_journal: Any, monkeypat
     assert stream.latestOffset(end, ALL) == offset(path, 22)
 
 
-def test_available_now_ends_where_journals_ended_when_it_began(write_journal: Any) -> None:
+def test_available_now_ends_at_the_ends_at_its_start(write_journal: Any) -> None:
     path = write_journal(range(1, 11))
     stream = reader(path, minOffsetsPerTrigger="1000")
     start = stream.initialOffset()
@@ -184,7 +184,7 @@ def test_an_older_epoch_may_grow_after_a_newer_one_has_begun(write_journal: Any)
     assert rows(stream, middle, end) == [(3, "ok"), (4, "ok")]
 
 
-def test_a_stream_that_appears_later_is_read_from_its_beginning(tmp_path: Path, write_journal: Any) -> None:
+def test_a_stream_added_later_is_read_from_its_beginning(tmp_path: Path, write_journal: Any) -> None:
     write_journal([1, 2])
     stream = reader(tmp_path / "journal-*")
     middle = stream.latestOffset(stream.initialOffset(), ALL)
@@ -211,7 +211,7 @@ def _trimmed(path: Path, first: int = 1, epoch: int = 0) -> int:
     return bounds.first
 
 
-def test_what_was_dropped_before_it_was_read(tmp_path: Path) -> None:
+def test_records_dropped_before_they_were_read_are_raised_or_lost(tmp_path: Path) -> None:
     kept = _trimmed(tmp_path)
     assert kept > 100
     start, end = offset(tmp_path, 90), offset(tmp_path, 401)
@@ -221,7 +221,7 @@ def test_what_was_dropped_before_it_was_read(tmp_path: Path) -> None:
     assert given == [(n, "lost" if n < kept else "ok") for n in range(90, 401)]
 
 
-def test_a_journal_that_is_gone(write_journal: Any) -> None:
+def test_a_removed_journal_is_raised_or_skipped(write_journal: Any) -> None:
     path = write_journal([1, 2])
     start = {"journals": {"/elsewhere": {STREAM: {"0": 5}}} | offset(path, 1)["journals"]}
     end = {"journals": {"/elsewhere": {STREAM: {"0": 9}}} | offset(path, 3)["journals"]}
@@ -231,25 +231,25 @@ def test_a_journal_that_is_gone(write_journal: Any) -> None:
     assert rows(reader(path, failOnDataLoss="false"), start, end) == [(1, "ok"), (2, "ok")]
 
 
-def test_a_journal_that_went_back(write_journal: Any) -> None:
+def test_a_journal_that_ends_before_its_offset_is_an_error(write_journal: Any) -> None:
     path = write_journal([1, 2])
     with pytest.raises(JournalError, match="now ends at 2; `fyrehose journal check`"):
         reader(path).partitions(offset(path, 1), offset(path, 50))
 
 
-def test_an_offset_of_another_source(write_journal: Any) -> None:
+def test_a_streaming_offset_of_another_source_is_refused(write_journal: Any) -> None:
     path = write_journal([1])
     with pytest.raises(JournalError, match="which this source did not write"):
         reader(path).partitions({"logOffset": 3}, offset(path, 2))
 
 
-def test_nothing_new_is_one_empty_partition(write_journal: Any) -> None:
+def test_an_empty_batch_has_one_empty_partition(write_journal: Any) -> None:
     path = write_journal([1])
     assert rows(reader(path), offset(path, 2), offset(path, 2)) == []
 
 
-def test_the_first_batch_of_a_journal_begins_again_where_it_began(tmp_path: Path) -> None:
-    """Though retention has dropped that: it may not give fewer rows and say nothing."""
+def test_a_replayed_first_batch_begins_at_the_same_number(tmp_path: Path) -> None:
+    """Even if retention has dropped records, since a replay must not return fewer rows silently."""
     stream = reader(tmp_path)
     journal = Journal(LocalDirectory(tmp_path), STREAM, config=JournalConfig(segment_bytes=4_096))
     _append(journal, 1, 201)
@@ -264,7 +264,7 @@ def test_the_first_batch_of_a_journal_begins_again_where_it_began(tmp_path: Path
     assert following == offset(tmp_path, 601)
 
 
-def test_an_epoch_that_was_dropped_before_all_of_it_was_read(tmp_path: Path) -> None:
+def test_an_epoch_dropped_before_it_was_read_is_raised_or_lost(tmp_path: Path) -> None:
     journal = Journal(LocalDirectory(tmp_path), STREAM, config=JournalConfig(segment_bytes=4_096))
     _append(journal, 1, 201)
     journal.begin(1, 1)
@@ -276,7 +276,7 @@ def test_an_epoch_that_was_dropped_before_all_of_it_was_read(tmp_path: Path) -> 
     reader(tmp_path).latestOffset(offset(tmp_path, 201), ALL)
 
 
-def test_damage_ends_a_query_when_all_before_it_was_read(write_journal: Any) -> None:
+def test_damage_fails_a_query_after_all_records_before_it(write_journal: Any) -> None:
     path = write_journal(range(1, 61), group=20)
     write_journal([70], path=path)
     file = next(path.glob("*.log"))
@@ -291,9 +291,7 @@ def test_damage_ends_a_query_when_all_before_it_was_read(write_journal: Any) -> 
     assert reader(path, failOnDataLoss="false").latestOffset(end, ALL) == end
 
 
-def test_gaps_that_are_not_for_this_batch_are_not_looked_at(
-    write_journal: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gaps_outside_of_a_batch_are_not_checked(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_journal([n for n in range(1, 1_001) if n % 2], lost=[(n, n) for n in range(2, 1_000, 2)])
     stream = reader(path, minOffsetsPerTrigger="5")
     start, seen = stream.initialOffset(), 0
@@ -310,12 +308,12 @@ def test_gaps_that_are_not_for_this_batch_are_not_looked_at(
     assert seen < 50
 
 
-def test_an_epoch_that_was_read_to_its_end_may_be_gone(tmp_path: Path) -> None:
+def test_an_epoch_read_to_its_end_may_be_dropped(tmp_path: Path) -> None:
     kept = _trimmed(tmp_path)
     assert rows(reader(tmp_path), offset(tmp_path, kept - 5), offset(tmp_path, kept - 5)) == []
 
 
-def test_the_wait_begins_anew_after_each_batch(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_maximum_delay_restarts_after_each_batch(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(streaming.time, "monotonic", lambda: now)
     path = write_journal(range(1, 11))
@@ -328,7 +326,7 @@ def test_the_wait_begins_anew_after_each_batch(write_journal: Any, monkeypatch: 
     assert stream.latestOffset(end, ALL) == end
 
 
-def test_available_now_leaves_out_journals_that_appear_later(tmp_path: Path, write_journal: Any) -> None:
+def test_available_now_leaves_out_journals_added_later(tmp_path: Path, write_journal: Any) -> None:
     write_journal([1, 2])
     stream = reader(tmp_path / "journal-*")
     stream.prepareForTriggerAvailableNow()

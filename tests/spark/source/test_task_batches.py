@@ -1,4 +1,4 @@
-"""What a task reads, without Spark."""
+"""Batches of a task, without Spark."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def numbers(rows: list[dict[str, Any]], status: str) -> list[int]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
-def test_each_number_gets_one_row_in_order_however_ranges_are_cut(write_journal: Any, size: int) -> None:
+def test_each_number_has_one_row_in_order_for_any_split_into_ranges(write_journal: Any, size: int) -> None:
     late = [n for n in range(1, 301) if n % 3 == 0]
     lost = [n for n in range(1, 301) if n % 11 == 0]
     path = write_journal([n for n in range(1, 301) if n not in late and n not in lost], group=20)
@@ -80,12 +80,12 @@ def test_each_number_gets_one_row_in_order_however_ranges_are_cut(write_journal:
             assert (row["stream"], row["epoch"]) == (STREAM, 0)
 
 
-def test_ranges_that_begin_within_a_frame_and_go_on_in_others(write_journal: Any) -> None:
+def test_ranges_may_begin_within_a_frame_and_span_others(write_journal: Any) -> None:
     path = write_journal(range(1, 101), group=10)
     assert [row["payload"] for row in whole(path, 35)] == [b"message %d" % n for n in range(1, 101)]
 
 
-def test_columns_come_in_the_order_in_which_they_are_named(write_journal: Any) -> None:
+def test_columns_have_the_requested_order(write_journal: Any) -> None:
     path = write_journal([1, 2])
     columns = ("payload", "journal", "sequence", "segment")
     (batch,) = read_range(TaskRange(locations_in_path(str(path))[0], 0, 1, 2, 3), columns)
@@ -98,7 +98,7 @@ def test_columns_come_in_the_order_in_which_they_are_named(write_journal: Any) -
     }
 
 
-def test_the_schema_is_exactly_what_spark_wants(write_journal: Any) -> None:
+def test_the_schema_of_task_batches_equals_sparks(write_journal: Any) -> None:
     path = write_journal([1])
     (batch,) = read_range(TaskRange(locations_in_path(str(path))[0], 0, 1, 1, 2), tuple(COLUMNS))
     kinds = {
@@ -110,7 +110,7 @@ def test_the_schema_is_exactly_what_spark_wants(write_journal: Any) -> None:
     assert batch.schema == pyarrow.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
 
 
-def test_small_frames_are_put_together(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_frames_are_joined_into_batches(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_journal(range(1, 101), group=1)
     part = TaskRange(locations_in_path(str(path))[0], 0, 1, 100, 101)
     assert [len(batch) for batch in read_range(part, RECORD)] == [100]
@@ -124,7 +124,7 @@ def test_small_frames_are_put_together(write_journal: Any, monkeypatch: pytest.M
     ]
 
 
-def test_a_jump_of_the_numbers_gets_two_rows(write_journal: Any) -> None:
+def test_a_large_gap_has_two_rows(write_journal: Any) -> None:
     far = 2**47
     path = write_journal([1, 2, far], lost=[(3, far - 1)])
     for size in (1, 2, 1_000, 1_000_000):
@@ -137,14 +137,14 @@ def test_a_jump_of_the_numbers_gets_two_rows(write_journal: Any) -> None:
         ]
 
 
-def test_gaps_up_to_the_limit_get_a_row_for_each_number(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gap_up_to_the_limit_has_a_row_per_number(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gaps, "GAP_ROWS", 10)
     path = write_journal([1, 12, 24], lost=[(2, 11), (13, 23)])
     for size in (1, 3, 5, 100):
         assert numbers(whole(path, size), "lost") == [*range(2, 12), 13, 23]
 
 
-def test_what_is_lost_later_does_not_change_a_batch(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_declared_later_do_not_change_a_batch(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gaps, "GAP_ROWS", 10)
     path = write_journal([1], lost=[(2, 9)])
     (origin,) = locations_in_path(str(path))
@@ -166,7 +166,7 @@ def test_what_is_lost_later_does_not_change_a_batch(write_journal: Any, monkeypa
     assert len(after) == 9
 
 
-def test_what_was_replaced_shows_only_with_its_segment(tmp_path: Path) -> None:
+def test_replaced_records_are_read_only_with_the_segment_column(tmp_path: Path) -> None:
     with _opened(tmp_path) as journal:
         journal.append([Record(STREAM, 0, 1, START, b"one"), Record(STREAM, 0, 3, START, b"old")])
         journal.commit()
@@ -182,13 +182,13 @@ def test_what_was_replaced_shows_only_with_its_segment(tmp_path: Path) -> None:
     ]
 
 
-def test_payloads_of_every_size_and_of_bytes_that_are_no_text(write_journal: Any) -> None:
+def test_payloads_of_every_size_and_content_are_read(write_journal: Any) -> None:
     payloads = [b"", b"\xff\xfe\x00", bytes(65_498), b"x"]
     path = write_journal(list(enumerate(payloads, 1)))
     assert [row["payload"] for row in whole(path)] == payloads
 
 
-def test_damage_is_raised_or_lost(write_journal: Any) -> None:
+def test_damage_is_raised_or_read_as_lost(write_journal: Any) -> None:
     path = write_journal(range(1, 61), group=20)
     write_journal([70], lost=[(61, 69)], path=path)
     seal(LocalDirectory(path), STREAM, 0)
@@ -204,7 +204,7 @@ def test_damage_is_raised_or_lost(write_journal: Any) -> None:
     assert {*numbers(rows, "ok"), *numbers(rows, "lost")} == set(range(1, 71))
 
 
-def test_what_retention_drops_meanwhile_is_raised_or_lost(tmp_path: Path) -> None:
+def test_records_dropped_during_a_read_are_raised_or_lost(tmp_path: Path) -> None:
     retention = Retention(size=40_000)
     with _opened(tmp_path, segment_bytes=8_192, retention=retention) as journal:
         for low in range(1, 401, 20):
@@ -227,7 +227,7 @@ def test_what_retention_drops_meanwhile_is_raised_or_lost(tmp_path: Path) -> Non
         assert numbers(rows, "lost") == list(range(first, min(kept, 401)))
 
 
-def test_nothing_is_read_beyond_the_watermark(write_journal: Any) -> None:
+def test_records_beyond_the_watermark_are_not_read(write_journal: Any) -> None:
     path = write_journal([1, 2, 3, 5, 6])
     assert numbers(whole(path), "ok") == [1, 2, 3]
     (origin,) = locations_in_path(str(path))
@@ -235,19 +235,19 @@ def test_nothing_is_read_beyond_the_watermark(write_journal: Any) -> None:
         list(read_range(TaskRange(origin, 0, 1, 5, 6), RECORD))
 
 
-def test_epochs(write_journal: Any) -> None:
+def test_a_task_reads_several_epochs(write_journal: Any) -> None:
     path = write_journal([1, 2], epoch=3)
     write_journal([7, 8], epoch=4, path=path, begin=7)
     assert [(row["epoch"], row["sequence"]) for row in whole(path)] == [(3, 1), (3, 2), (4, 7), (4, 8)]
 
 
-def test_an_origin_that_has_gone(write_journal: Any, tmp_path: Path) -> None:
+def test_a_task_without_its_journal_directory_is_an_error(write_journal: Any, tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=r"no directory .* on this machine"):
         JournalLocation("x", STREAM, str(tmp_path / "gone")).open()
 
 
-def test_segments_cut_while_it_is_written(tmp_path: Path) -> None:
-    """A writer goes on, rolls segments and puts them in order, while ranges are read one after another."""
+def test_a_task_reads_during_compaction_by_the_writer(tmp_path: Path) -> None:
+    """A writer appends, rolls and compacts segments while ranges are read."""
     with _opened(tmp_path, segment_bytes=8_192) as journal:
         seen: list[int] = []
         for low in range(1, 2_001, 100):
@@ -307,7 +307,7 @@ def test_small_journals_share_tasks(tmp_path: Path, write_journal: Any) -> None:
     assert sum(batch.num_rows for batch in reader.read(part)) == 1_000
 
 
-def test_how_ranges_are_put_together(write_journal: Any) -> None:
+def test_small_ranges_are_grouped_into_tasks(write_journal: Any) -> None:
     (origin,) = locations_in_path(str(write_journal([1])))
 
     def sizes(*counts: int, size: int = 1_000_000) -> list[list[int]]:
@@ -327,7 +327,7 @@ def test_how_ranges_are_put_together(write_journal: Any) -> None:
 
 @pytest.mark.parametrize("columns", [("sequence",), ("status", "journal"), ("sequence", "received_at"), RECORD])
 @pytest.mark.parametrize("gaps", [False, True])
-def test_only_what_is_asked_for_is_read(
+def test_only_requested_columns_are_read(
     write_journal: Any, monkeypatch: pytest.MonkeyPatch, columns: tuple[str, ...], gaps: bool
 ) -> None:
     path = write_journal([(n, b"x" * 100) for n in range(1, 10_001) if not gaps or n % 50], group=2_000)
@@ -353,7 +353,7 @@ def test_only_what_is_asked_for_is_read(
 
 
 @pytest.mark.parametrize("size", [1, 5, 1_000])
-def test_columns_without_numbers_are_in_order_too(write_journal: Any, size: int) -> None:
+def test_columns_without_sequence_numbers_keep_the_order(write_journal: Any, size: int) -> None:
     path = write_journal([n for n in range(1, 101) if n % 4], lost=[(n, n) for n in range(4, 101, 4)], begin=1)
     rows = whole(path, size, columns=("status", "payload"))
     assert [(row["status"], row["payload"]) for row in rows] == [
@@ -361,7 +361,7 @@ def test_columns_without_numbers_are_in_order_too(write_journal: Any, size: int)
     ]
 
 
-def test_a_long_stretch_that_is_not_kept_gets_two_rows(write_journal: Any) -> None:
+def test_a_long_range_missing_in_the_journal_has_two_rows(write_journal: Any) -> None:
     path = write_journal([2**40, 2**40 + 1], begin=2**40)
     options = read_options({"path": str(path), "startingOffsets": "7", "failOnDataLoss": "false"}, streaming=False)
     parts = [part for lane in planning.epoch_ranges(options) for part in task_ranges(lane, 1_000)]
@@ -374,7 +374,7 @@ def test_a_long_stretch_that_is_not_kept_gets_two_rows(write_journal: Any) -> No
     assert rows == [(7, "lost"), (2**40 - 1, "lost"), (2**40, "ok"), (2**40 + 1, "ok")]
 
 
-def test_files_that_go_while_they_are_read(tmp_path: Path) -> None:
+def test_files_removed_during_a_read_are_raised_or_read_as_lost(tmp_path: Path) -> None:
     with _opened(tmp_path, segment_bytes=4_096) as journal:
         for low in range(1, 401, 20):
             journal.append([Record(STREAM, 0, n, START, b"%100d" % n) for n in range(low, low + 20)])
@@ -389,7 +389,7 @@ def test_files_that_go_while_they_are_read(tmp_path: Path) -> None:
     assert len(numbers(rows, "lost")) == 40
 
 
-def test_damage_that_stops_the_watermark_is_raised(write_journal: Any) -> None:
+def test_damage_that_holds_back_the_watermark_is_raised(write_journal: Any) -> None:
     path = write_journal(range(1, 61), group=20)
     write_journal(range(61, 81), path=path)
     seal(LocalDirectory(path), STREAM, 0)
@@ -406,13 +406,13 @@ def test_damage_that_stops_the_watermark_is_raised(write_journal: Any) -> None:
     planning.epoch_ranges(read_options({**options, "failOnDataLoss": "false"}, streaming=False))
 
 
-def test_a_gap_that_may_still_be_filled_is_no_damage(write_journal: Any) -> None:
+def test_a_gap_above_the_watermark_is_no_damage(write_journal: Any) -> None:
     path = write_journal([1, 2, 3, 5, 6])
     (lane,) = planning.epoch_ranges(read_options({"path": str(path)}, streaming=False))
     assert (lane.first, lane.next) == (1, 4)
 
 
-def test_no_files_stay_open_when_a_range_is_read(tmp_path: Path) -> None:
+def test_no_files_stay_open_after_a_range_was_read(tmp_path: Path) -> None:
     with _opened(tmp_path, segment_bytes=4_096) as journal:
         for low in range(1, 401, 20):
             journal.append([Record(STREAM, 0, n, START, b"%100d" % n) for n in range(low, low + 20)])
@@ -423,14 +423,14 @@ def test_no_files_stay_open_when_a_range_is_read(tmp_path: Path) -> None:
     assert not [name for name in open_here if name.startswith(str(tmp_path))]
 
 
-def test_a_worker_looks_again_how_far_a_journal_goes(write_journal: Any) -> None:
+def test_a_worker_refreshes_the_end_of_a_journal(write_journal: Any) -> None:
     path = write_journal([1, 2])
     (origin,) = locations_in_path(str(path))
     write_journal([3, 4], path=path)
     assert sum(map(len, read_range(TaskRange(origin, 0, 1, 4, 5), RECORD))) == 4
 
 
-def test_a_fork_has_readers_of_its_own(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_worker_opens_its_own_readers(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (origin,) = locations_in_path(str(write_journal([1])))
     with closing(cached_reader(origin)) as before:
         assert cached_reader(origin) is before
@@ -439,7 +439,7 @@ def test_a_fork_has_readers_of_its_own(write_journal: Any, monkeypatch: pytest.M
     assert len(journal_locations._readers) == 1
 
 
-def test_a_batch_begins_and_ends_where_there_is_something(write_journal: Any) -> None:
+def test_a_batch_is_limited_to_the_bounds_of_the_journal(write_journal: Any) -> None:
     path = write_journal(range(50, 61), begin=50)
     (lane,) = planning.epoch_ranges(read_options({"path": str(path), "endingOffsets": "1000"}, streaming=False))
     assert (lane.first, lane.next) == (50, 61)
@@ -447,7 +447,7 @@ def test_a_batch_begins_and_ends_where_there_is_something(write_journal: Any) ->
         planning.epoch_ranges(read_options({"path": str(path), "startingOffsets": "7"}, streaming=False))
 
 
-def test_a_start_at_a_time_has_what_was_repaired_before_others_came(tmp_path: Path) -> None:
+def test_a_start_at_a_time_includes_later_repaired_records(tmp_path: Path) -> None:
     with _opened(tmp_path) as journal:
         times = {n: START + n * 1_000 for n in range(1, 101)} | {40: START + 80_500}
         for n in [*(n for n in times if n != 40), 40]:
@@ -458,7 +458,7 @@ def test_a_start_at_a_time_has_what_was_repaired_before_others_came(tmp_path: Pa
     assert lane.first == 40
 
 
-def test_damage_that_the_watermark_has_passed_does_not_end_a_read(write_journal: Any) -> None:
+def test_damage_passed_by_the_watermark_does_not_fail_a_read(write_journal: Any) -> None:
     path = write_journal(range(1, 61), group=20)
     file = next(path.glob("*.log"))
     data = bytearray(file.read_bytes())

@@ -32,7 +32,7 @@ def parse(*arguments: str) -> argparse.Namespace:
 
 @pytest.fixture
 def run(spark: Any) -> Run:
-    """Run the command in the session of the tests."""
+    """Return a function that runs the command in the session of the tests."""
 
     def run(*arguments: object) -> int:
         options = parse(*map(str, arguments))
@@ -47,7 +47,9 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_journals_that_agree(run: Run, write_journal: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_of_agreeing_journals_exits_with_0(
+    run: Run, write_journal: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, other = write_journal(range(1, 11)), write_journal(range(1, 11), group=3)
     assert run(f"left={path}", f"right={other}") == 0
     out, err = capsys.readouterr()
@@ -62,7 +64,7 @@ def test_journals_that_agree(run: Run, write_journal: Any, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("beside", [True, False])
-def test_loss_at_the_end_of_the_open_segment(
+def test_verify_reports_records_missing_at_the_end_of_the_open_segment(
     run: Run, write_journal: Any, capsys: pytest.CaptureFixture[str], beside: bool
 ) -> None:
     path = write_journal(range(1, 5_001))
@@ -76,7 +78,7 @@ def test_loss_at_the_end_of_the_open_segment(
     assert told == ["bad", "1", "to", "5,000", "4,000", "0", "1,000", "0", "0"]
 
 
-def test_a_journal_of_which_nobody_can_say_how_far_it_goes(run: Run, write_journal: Any) -> None:
+def test_verify_refuses_a_journal_without_a_durable_position(run: Run, write_journal: Any) -> None:
     path = write_journal(range(1, 11))
     with closing(Journal(LocalDirectory(path), STREAM)) as journal:
         journal.roll()
@@ -85,7 +87,7 @@ def test_a_journal_of_which_nobody_can_say_how_far_it_goes(run: Run, write_journ
         run(f"one={path}")
 
 
-def test_tables_and_their_replacement(
+def test_verify_writes_and_replaces_its_tables(
     run: Run, write_journal: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "an out: put=1"
@@ -135,14 +137,16 @@ def test_tables_and_their_replacement(
     assert [path.name for path in tmp_path.iterdir() if "partial" in path.name or "old" in path.name] == []
 
 
-def test_an_empty_journal(run: Run, write_journal: Any, tmp_path: Path, spark: Any) -> None:
+def test_verify_of_an_empty_journal_writes_empty_tables(
+    run: Run, write_journal: Any, tmp_path: Path, spark: Any
+) -> None:
     out = tmp_path / "out"
     assert run(write_journal([]), "--out", out) == 0
     assert spark.read.parquet(str(out / "healed")).count() == 0
     assert spark.read.parquet(str(out / "findings")).columns[2:5] == ["kind", "reason", "journal"]
 
 
-def test_what_may_not_be_replaced(spark: Any, tmp_path: Path, write_journal: Any, run: Run) -> None:
+def test_verify_refuses_to_replace_other_files(spark: Any, tmp_path: Path, write_journal: Any, run: Run) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "precious").touch()
     with pytest.raises(ConfigurationError, match="out holds precious, which is not of an earlier verification"):
@@ -166,7 +170,7 @@ class TestOutput:
         text: str = json.loads((tmp_path / "out" / "verify.json").read_text())["said"]
         return text
 
-    def test_what_fails_leaves_what_was_there(self, spark: Any, tmp_path: Path) -> None:
+    def test_a_failed_write_keeps_the_earlier_tables(self, spark: Any, tmp_path: Path) -> None:
         where = str(tmp_path / "out")
         self.replace(VerificationOutput(spark, where), "first")
         output = VerificationOutput(spark, where)
@@ -175,10 +179,10 @@ class TestOutput:
         assert self.said(tmp_path) == "first"
         assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
-    def test_what_a_crash_left_is_put_back_or_removed(self, spark: Any, tmp_path: Path) -> None:
+    def test_leftovers_of_a_crash_are_restored_or_removed(self, spark: Any, tmp_path: Path) -> None:
         where = str(tmp_path / "out")
         self.replace(VerificationOutput(spark, where), "first")
-        (tmp_path / "out").rename(tmp_path / ".out.old")  # Between two renames.
+        (tmp_path / "out").rename(tmp_path / ".out.old")  # As after a crash between two renames.
         (tmp_path / ".out.partial").mkdir()
         output = VerificationOutput(spark, where)
         assert self.said(tmp_path) == "first"
@@ -187,7 +191,7 @@ class TestOutput:
         assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_journal_that_cannot_be_read_is_no_finding(run: Run, write_journal: Any, tmp_path: Path) -> None:
+def test_an_unreadable_journal_is_an_error_of_verify(run: Run, write_journal: Any, tmp_path: Path) -> None:
     with pytest.raises(FyrehoseError, match="no such directory"):
         run(tmp_path / "none")
     path = write_journal([1])
@@ -199,7 +203,7 @@ def test_a_journal_that_cannot_be_read_is_no_finding(run: Run, write_journal: An
     "arguments",
     [["--tolerance", "-1"], ["--tolerance", "nan"], ["--tolerance", "x"], ["--rows-per-partition", "0"]],
 )
-def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_verify_arguments_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse("somewhere", *arguments)
     assert arguments[1] in capsys.readouterr().err
@@ -225,7 +229,7 @@ class TestVerdict:
         one = {"stream": STREAM, "epoch": 0, "journal": "a", "first": 5, "last": 9, "count": 5, "detail": None}
         return {"runs": runs, "numbers": 5 * runs, "examples": [one | more] * min(runs, 5)}
 
-    def test_the_gravest_comes_first_and_few_are_shown(self) -> None:
+    def test_the_verdict_lists_few_findings_by_severity(self) -> None:
         summary = self.summary(
             self.journal("a"),
             status=2,
@@ -241,7 +245,7 @@ class TestVerdict:
             "The journals DISAGREE on 5 of 1,000 numbers.",
         ]
 
-    def test_epochs_and_streams_are_named_where_there_are_several(self) -> None:
+    def test_the_verdict_names_epochs_and_streams_if_there_are_several(self) -> None:
         other = self.journal("a") | {"stream": "fyrehose://other"}
         summary = self.summary(self.journal("a", 7), other, missing_lost=self.finding(1, epoch=7))
         lines = list(verdict(summary))
@@ -249,11 +253,11 @@ class TestVerdict:
         assert "  journal  epoch     numbers  records  lost  damaged  before  after" in lines
         assert "  a: 5 to 9 of epoch 7 of fyrehose://test" in lines
 
-    def test_many_epochs(self) -> None:
+    def test_the_verdict_abbreviates_many_epochs(self) -> None:
         lines = list(verdict(self.summary(*(self.journal("a", epoch) for epoch in range(MAX_ROWS + 3)))))
         assert lines[-2] == "  … and 3 more"
 
-    def test_nothing(self) -> None:
+    def test_the_verdict_of_an_empty_stream_says_so(self) -> None:
         assert list(verdict(self.summary()))[:2] == [STREAM, "  no journal of it has any number yet"]
 
     @pytest.mark.parametrize(
@@ -265,6 +269,6 @@ class TestVerdict:
             (0, ["missing_before"], "All is well: 990 of 1,000 numbers are there, and no payloads differ."),
         ],
     )
-    def test_the_conclusion(self, status: int, findings: list[str], expected: str) -> None:
+    def test_the_conclusion_follows_from_the_findings(self, status: int, findings: list[str], expected: str) -> None:
         summary = self.summary(status=status, **{name: self.finding(1) for name in findings})
         assert conclusion(summary) == expected

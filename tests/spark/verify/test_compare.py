@@ -23,7 +23,7 @@ from fyrehose_twisted.spark.verify.runs import FindingRun, FindingRunMerger, Sha
 
 STREAM, TOLERANCE = "test://stream", 100
 BASE = 5
-"""Where the numbers of made journals begin."""
+"""First number of fake journals."""
 JUMP = 2**40
 
 
@@ -33,7 +33,7 @@ class Version(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A journal as a test makes it up: of each number the versions, oldest first."""
+    """A fake journal: the versions of each number, oldest first."""
 
     name: str
     first: int
@@ -63,7 +63,7 @@ def block_of(rows: Sequence[tuple[int, Version]], wrap: int = 0) -> Block:
 
 
 class FakeReader(JournalReader):
-    """Gives what was made up, in frames that may overlap."""
+    """A reader of a fake journal, in frames that may overlap."""
 
     def __init__(self, made: Made) -> None:
         self.made = made
@@ -117,7 +117,7 @@ def made(
     frame: int = 4,
     wrap: int = 0,
 ) -> Made:
-    """Return a journal; a record that comes again replaces, and rows stand in frames in the order given."""
+    """Return a fake journal; repeated records replace earlier ones, and frames keep the given order."""
     versions: dict[int, list[Version]] = {}
     frames: list[list[tuple[int, Version]]] = []
     for low in range(0, len(records), frame):
@@ -161,7 +161,7 @@ def comparisons(journals: Sequence[Made], rows: int = 1_000, later: int | None =
 
 
 def runs(journals: Sequence[Made], rows: int = 1_000, later: int | None = None) -> list[FindingRun]:
-    """Return all that is found, edges between ranges compared as the window function does it."""
+    """Return all findings, with edges between ranges compared like the window function."""
     found: list[FindingRun] = []
     edges: dict[str, ShareEdge] = {}
     whole = FindingRunMerger()
@@ -184,7 +184,7 @@ def without_detail(found: Sequence[FindingRun]) -> list[tuple[Any, ...]]:
 
 
 def numbers_of(found: Sequence[FindingRun]) -> dict[tuple[str, str, str | None], list[int]]:
-    """Return the numbers of which each is said; none of the ranges is wide here."""
+    """Return findings per number, for narrow ranges."""
     said: dict[tuple[str, str, str | None], list[int]] = {}
     for run in found:
         said.setdefault(run[:3], []).extend(range(run.first, run.last + 1))
@@ -192,7 +192,7 @@ def numbers_of(found: Sequence[FindingRun]) -> dict[tuple[str, str, str | None],
 
 
 def oracle(journals: Sequence[Made], later: int | None) -> dict[tuple[str, str, str | None], list[int]]:
-    """Find the same, number by number."""
+    """Compute the findings number by number."""
     low, high = min(one.first for one in journals), max(one.next for one in journals)
     said: dict[tuple[str, str, str | None], list[int]] = {}
     for number in range(low, high):
@@ -284,7 +284,7 @@ def replicas(draw: st.DrawFn) -> list[Made]:
 
 
 @given(replicas(), st.integers(1, 30), st.sampled_from([None, 1_150]), st.sampled_from([1, 7, 16_384]))
-def test_it_finds_what_one_finds_number_by_number(
+def test_comparing_ranges_equals_comparing_number_by_number(
     journals: list[Made], rows: int, later: int | None, together: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -321,12 +321,12 @@ def test_payloads_are_compared_byte_for_byte(pairs: list[tuple[bytes, bytes, boo
     assert differing_rows(here.take(picked), there.take(picked)).tolist() == expected
 
 
-def test_journals_that_agree() -> None:
+def test_agreeing_journals_have_no_differences() -> None:
     records = [(number, b"%d" % number, number) for number in range(1, 101)]
     assert runs([made("a", records), made("b", records, frame=7)]) == []
 
 
-def test_a_difference_names_who_differs() -> None:
+def test_a_difference_names_the_differing_journals() -> None:
     records = [(number, b"x%d" % number, number) for number in range(10)]
     changed = [*records[:4], (4, b"y4", 4), (5, b"y5", 5), *records[6:]]
     found = runs([made("a", records), made("b", changed), made("c", changed)])
@@ -337,7 +337,7 @@ def test_a_difference_names_who_differs() -> None:
     ]
 
 
-def test_a_jump_of_the_numbers_is_one_range_and_two_rows() -> None:
+def test_a_large_gap_is_compared_as_one_range_with_two_rows() -> None:
     records = [(1, b"one", 1), (JUMP, b"far", 2), (JUMP + 1, b"further", 3)]
     one = made("a", records, lost=[])._replace(lost=set())
     pieces = parts([one], 10)
@@ -359,9 +359,7 @@ def test_a_jump_of_the_numbers_is_one_range_and_two_rows() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 5, 100])
-def test_how_the_numbers_are_cut_does_not_say_which_lost_ones_are_listed(
-    rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_listed_losses_do_not_depend_on_the_split_into_ranges(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "LONGEST_LISTED", 4)
     monkeypatch.setattr("fyrehose_twisted.spark.verify.compare.LONGEST_LISTED", 4)
     numbers = [1, 2, 7, 13, 14, 20]
@@ -372,7 +370,7 @@ def test_how_the_numbers_are_cut_does_not_say_which_lost_ones_are_listed(
     assert [row["sequence"] for row in healed if row["status"] == "ok"] == numbers
 
 
-def test_large_payloads_are_cut_into_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_payloads_are_compared_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "BATCH_BYTES", 1_000)
     records = [(number, bytes([number % 256]) * 700, number) for number in range(20)]
     batches = [batch for one in comparisons([made("a", records)]) for batch in tables.healed_batches(one)]
@@ -381,14 +379,14 @@ def test_large_payloads_are_cut_into_batches(monkeypatch: pytest.MonkeyPatch) ->
     assert [(row["sequence"], row["payload"]) for row in rows] == [(number, payload) for number, payload, _ in records]
 
 
-def test_a_clock_that_goes_back_within_the_tolerance_is_fine() -> None:
+def test_a_clock_regression_within_the_tolerance_is_no_finding() -> None:
     records = [(1, b"", 1_000), (2, b"", 1_000 - TOLERANCE), (3, b"", 1_000 - 2 * TOLERANCE - 1)]
     for rows in (1, 10):
         assert runs([made("a", records)], rows) == [FindingRun("clock", "backwards", "a", 3, 3, 1, "by 0.000101 s")]
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.sampled_from([None, "x"])), unique_by=lambda one: one[0]))
-def test_runs_are_joined_however_they_were_cut(numbers: list[tuple[int, str | None]]) -> None:
+def test_runs_of_findings_are_joined_for_any_split(numbers: list[tuple[int, str | None]]) -> None:
     found = list(merge_runs(FindingRun("missing", "lost", "a", at, at, 1, detail) for at, detail in numbers))
     expected = []
     for detail in (None, "x"):

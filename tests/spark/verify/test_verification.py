@@ -46,7 +46,7 @@ def parts(origins: Sequence[JournalLocation], rows: int = 1_000_000) -> list[Com
 
 
 def found(origins: Sequence[JournalLocation], rows: int = 1_000_000) -> list[FindingRun]:
-    """Return the runs of all journals, of one stream and epoch, without a Spark."""
+    """Return the finding runs of journals of one stream and epoch, without Spark."""
     comparisons = [Comparison(part, TOLERANCE) for part in parts(origins, rows)]
     return list(
         merge_runs(run for one in comparisons for some in one.runs() for run in some if isinstance(run, FindingRun))
@@ -67,7 +67,7 @@ def told(runs: Sequence[FindingRun]) -> list[tuple[Any, ...]]:
 
 
 def put_in_order(path: Path) -> None:
-    """Let all segments but the last be sealed."""
+    """Seal all segments but the last."""
     with closing(Journal(LocalDirectory(path), STREAM)) as journal:
         journal.roll()
         journal.compact()
@@ -90,7 +90,7 @@ class TestDamage:
         return path
 
     def frame(self, path: Path, number: int) -> tuple[Path, int, int]:
-        """Return the file, offset and size of the frame that has a number."""
+        """Return file, offset and size of the frame with a number."""
         with closing(open_reader(path)) as reader:
             for segment in reader.segments:
                 for header in segment.frame_indexes[0].covering(number, number) if 0 in segment.frame_indexes else ():
@@ -109,24 +109,24 @@ class TestDamage:
         assert {row["journal"] for row in rows if first <= row["sequence"] <= last} == {"good"}
         assert {row["journal"] for row in rows if not first <= row["sequence"] <= last} <= {"bad", "good"}
 
-    def test_a_body_in_an_open_segment(self, good: JournalLocation, bad: Path) -> None:
+    def test_a_damaged_frame_body_in_an_open_segment_is_found(self, good: JournalLocation, bad: Path) -> None:
         file, offset, size = self.frame(bad, 250)
         flip(file, offset + size - 20)
         self.check(good, bad, 201, 300, "numbers 201 to 300 of epoch 0: the checksum of the body is wrong")
 
-    def test_a_header_in_an_open_segment(self, good: JournalLocation, bad: Path) -> None:
+    def test_a_damaged_frame_header_in_an_open_segment_is_found(self, good: JournalLocation, bad: Path) -> None:
         file, offset, _ = self.frame(bad, 250)
         flip(file, offset + 20)
         self.check(good, bad, 201, 300, "the checksum of the header is wrong")
 
-    def test_a_body_in_a_sealed_segment(self, good: JournalLocation, bad: Path) -> None:
+    def test_a_damaged_frame_body_in_a_sealed_segment_is_found(self, good: JournalLocation, bad: Path) -> None:
         put_in_order(bad)
         file, offset, size = self.frame(bad, 250)
         assert file.suffix == ".seg"
         flip(file, offset + size - 20)
         self.check(good, bad, 1, 500, "the checksum of the body is wrong")
 
-    def test_a_sealed_segment_that_is_cut(self, good: JournalLocation, write_journal: Any) -> None:
+    def test_a_truncated_sealed_segment_is_found(self, good: JournalLocation, write_journal: Any) -> None:
         path = write_journal(range(1, 401), group=100, segment_bytes=4_000)
         put_in_order(path)
         write_journal(range(401, 501), path=path)
@@ -135,7 +135,9 @@ class TestDamage:
         file.write_bytes(file.read_bytes()[: offset + size // 2])
         self.check(good, path, first, last, file.name)
 
-    def test_a_sealed_segment_without_an_index_that_is_damaged(self, good: JournalLocation, write_journal: Any) -> None:
+    def test_a_damaged_sealed_segment_without_an_index_file_is_found(
+        self, good: JournalLocation, write_journal: Any
+    ) -> None:
         path = write_journal(range(1, 401), group=100, segment_bytes=4_000)
         put_in_order(path)
         write_journal(range(401, 501), path=path)
@@ -145,14 +147,14 @@ class TestDamage:
         flip(file, offset + 20)
         self.check(good, path, first, last, f"{file.name}, bytes")
 
-    def test_an_open_segment_that_is_cut_ends_where_it_is_cut(self, good: JournalLocation, bad: Path) -> None:
+    def test_a_truncated_open_segment_ends_at_the_truncation(self, good: JournalLocation, bad: Path) -> None:
         file, offset, size = self.frame(bad, 450)
         file.write_bytes(file.read_bytes()[: offset + size // 2])
         runs = found([origin("bad", bad), good])
         assert [(run.journal, run.first, run.last) for run in runs] == [("bad", 401, 500)]
         assert runs[0].reason in ("after", "damaged")
 
-    def test_what_only_a_damaged_journal_has_is_not_lost(self, bad: Path) -> None:
+    def test_records_held_only_by_a_damaged_journal_are_not_lost(self, bad: Path) -> None:
         file, offset, _ = self.frame(bad, 250)
         flip(file, offset + 20)
         alone = [origin("bad", bad)]
@@ -170,7 +172,7 @@ class TestDamage:
 
 
 class TestOneJournal:
-    def test_a_number_that_came_again_with_another_payload(self, write_journal: Any) -> None:
+    def test_a_number_with_two_payloads_in_one_journal_is_found(self, write_journal: Any) -> None:
         records = [1, 2, (4, b"four"), (5, b"five"), (4, b"four"), (5, b"other"), 3, 6]
         path = write_journal(records, group=1)
         assert told(found([origin("a", path)])) == [("payload", None, 5, 5)]
@@ -184,26 +186,28 @@ class TestOneJournal:
             (5, "0000000001.log", b"other"),
         ]
 
-    def test_repairs_are_no_finding(self, write_journal: Any) -> None:
+    def test_records_received_out_of_order_are_no_finding(self, write_journal: Any) -> None:
         late = [Record(STREAM, 0, number, START + number * 1_000 + 3 * SECOND, b"late") for number in range(40, 50)]
         path = write_journal([*range(1, 40), *range(50, 100), *late], group=7)
         assert found([origin("a", path)]) == []
 
-    def test_an_epoch_that_goes_on_when_a_later_one_has_begun(self, write_journal: Any) -> None:
+    def test_an_epoch_that_continues_after_a_later_one_began_is_found(self, write_journal: Any) -> None:
         path = write_journal(
             [Record(STREAM, 1, number, START + number * 40 * SECOND, b"") for number in range(1, 6)], epoch=1
         )
         write_journal([Record(STREAM, 2, 1, START + 100 * SECOND, b"")], epoch=2, path=path)
         assert told(found([origin("a", path)])) == [("epoch", "a", 5, 5)]
 
-    def test_a_segment_whose_frames_are_not_in_order(self, write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_sealed_segment_with_unordered_frames_is_found(
+        self, write_journal: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         path = write_journal([*range(100, 200), *range(1, 100)], group=50, begin=1)
         monkeypatch.setattr("fyrehose_twisted.journal.format.segment.Segment.ordered", True)
         runs = found([origin("a", path)])
         assert told(runs) == [("segment", "a", 1, 99)]
         assert found([origin("a", path)], 20) == runs
 
-    def test_payloads_of_any_size_and_kind(self, write_journal: Any) -> None:
+    def test_payloads_of_any_size_and_content_are_compared(self, write_journal: Any) -> None:
         large = [(number, bytes([number]) * 65_478) for number in range(1, 40)]
         path, other = write_journal(large), write_journal([*large[:20], (21, b"\xff" * 65_478), *large[21:]])
         both = [origin("a", path), origin("b", other)]
@@ -214,12 +218,12 @@ class TestOneJournal:
 
 
 class TestSeveral:
-    def test_one_that_has_nothing(self, write_journal: Any, tmp_path: Path) -> None:
+    def test_an_empty_journal_differs_from_a_filled_one(self, write_journal: Any, tmp_path: Path) -> None:
         both = [origin("a", write_journal(range(1, 11))), origin("empty", write_journal([]))]
         assert told(found(both)) == [("after", "empty", 1, 10)]
         assert found(both[1:]) == []
 
-    def test_epochs_that_a_journal_does_not_have(self, write_journal: Any) -> None:
+    def test_epochs_missing_in_a_journal_are_found(self, write_journal: Any) -> None:
         path = write_journal([Record(STREAM, 1, 1, START, b"")], epoch=1)
         write_journal([Record(STREAM, 2, 1, START, b"")], epoch=2, path=path)
         late = write_journal([Record(STREAM, 2, 1, START, b"")], epoch=2)
@@ -227,7 +231,7 @@ class TestSeveral:
         runs = found([origin("a", path), origin("late", late), origin("early", early)])
         assert told(runs) == [("after", "early", 1, 1), ("before", "late", 1, 1)]
 
-    def test_retention_that_comes_between(self, write_journal: Any) -> None:
+    def test_records_dropped_during_a_verification_are_found(self, write_journal: Any) -> None:
         path = write_journal(range(1, 301), group=50, segment_bytes=2_000)
         good = origin("good", write_journal(range(1, 301)))
         planned = parts([origin("trimmed", path), good], 100)
@@ -247,7 +251,7 @@ class TestSeveral:
         ]
         assert told(list(merge_runs(runs))) == [("before", "trimmed", 1, bounds.first - 1)]
 
-    def test_a_journal_that_is_gone(self, write_journal: Any) -> None:
+    def test_verification_without_its_journal_directory_is_an_error(self, write_journal: Any) -> None:
         path = write_journal(range(1, 11))
         [part] = parts([origin("a", path)])
         moved = [replace(share, location=origin("a", path.parent / "gone")) for share in part.shares]
@@ -255,7 +259,7 @@ class TestSeveral:
             list(Comparison(replace(part, shares=tuple(moved)), 0).runs())
 
     @pytest.mark.parametrize("same", ["name", "place"])
-    def test_the_same_twice(self, write_journal: Any, same: str) -> None:
+    def test_verification_of_one_journal_twice_is_refused(self, write_journal: Any, same: str) -> None:
         path, other = write_journal([1]), write_journal([1])
         two = [origin("a", path), origin("a", other) if same == "name" else origin("b", path / "." / "..")]
         if same == "place":
@@ -263,13 +267,13 @@ class TestSeveral:
         with pytest.raises(ConfigurationError, match="given twice"):
             find_extents(two)
 
-    def test_nothing(self) -> None:
+    def test_verification_without_journals_is_refused(self) -> None:
         with pytest.raises(ConfigurationError, match="name at least one"):
             find_extents([])
 
 
 @pytest_twisted.ensureDeferred
-async def test_journals_that_are_served(write_journal: Any) -> None:
+async def test_remote_journals_are_verified(write_journal: Any) -> None:
     from twisted.internet import reactor
 
     path, other = write_journal(range(1, 301)), write_journal(range(51, 301), lost=[(301, 320)])
@@ -295,7 +299,7 @@ async def test_journals_that_are_served(write_journal: Any) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_served_journal_that_ends_at_damage_is_not_well(write_journal: Any) -> None:
+async def test_a_remote_journal_that_ends_at_damage_has_a_finding(write_journal: Any) -> None:
     from twisted.internet import reactor
 
     path = write_journal(range(1, 301), group=100)
@@ -321,7 +325,7 @@ async def test_a_served_journal_that_ends_at_damage_is_not_well(write_journal: A
 
 @pytest.fixture
 def replicas(write_journal: Callable[..., Path]) -> list[JournalLocation]:
-    """Two streams: one in two journals, with something of everything, and one in one of them."""
+    """Return two journals with every kind of finding in one stream, and a second stream in one of them."""
 
     def record(number: int, payload: bytes | None = None, late: int = 0) -> Record:
         when = START + number * 1_000 - late * SECOND
@@ -343,7 +347,7 @@ def rows_of(frame: Any) -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in frame.collect()), key=str)
 
 
-def test_spark_finds_the_same_however_the_numbers_are_cut(spark: Any, replicas: list[JournalLocation]) -> None:
+def test_spark_findings_do_not_depend_on_the_split_into_ranges(spark: Any, replicas: list[JournalLocation]) -> None:
     with Verification(spark, replicas, rows_per_partition=300) as verification:
         findings = verification.findings().collect()
         assert {(row.kind, row.reason, row.journal, row["first"], row["last"], row["count"]) for row in findings} == {
@@ -377,7 +381,7 @@ def test_spark_finds_the_same_however_the_numbers_are_cut(spark: Any, replicas: 
     assert len(tables_of[1]) == 6
 
 
-def test_no_file_stays_open_behind_a_part(write_journal: Any) -> None:
+def test_no_file_stays_open_after_a_verified_range(write_journal: Any) -> None:
     paths = [write_journal(range(1, 301), group=50, segment_bytes=4_096) for _ in range(2)]
     (part,) = parts([origin(str(number), path) for number, path in enumerate(paths)])
 

@@ -67,15 +67,15 @@ SECRET = b"sixteen bytes and a few"
 V1_KEEPALIVE = Keepalive(token=b"", dialect=Dialect.V1)
 NOTHING = Flags.NOSUBSCRIBE | Flags.NOJOURNAL
 GIVEN = 1_000
-"""The last number given, of which the backbone has no memory."""
+"""Last number assigned, no longer in the retransmit buffer."""
 
 SIZES = pytest.mark.parametrize("size", [1, VECTOR_MINIMUM + 8], ids=["per packet", "columnar"])
-"""How many copies of a datagram make a batch: each way of the node through it."""
+"""Copies of a datagram in a batch, for the scalar and the vectorised path."""
 
 
 @implementer(IForwardPolicy)
 class FirstForward:
-    """The first journal that is not the requester, and a note of whom there was to choose from."""
+    """A policy that chooses the first other journal and records the candidates."""
 
     def __init__(self) -> None:
         self.journals: Sequence[Address] = ()
@@ -86,7 +86,7 @@ class FirstForward:
 
 
 class Bench:
-    """A backbone, the time, and everything that came out of it."""
+    """A backbone with a clock, recording its outputs."""
 
     def __init__(self, policy: IForwardPolicy | None = None, *, last: int = 0, bound: int = 0, **options: Any) -> None:
         settle: float | None = options.pop("settle", None)
@@ -113,15 +113,15 @@ class Bench:
         self.drain()
 
     def receive(self, *arrivals: tuple[bytes, Address], truncated: Sequence[int] = ()) -> None:
-        """Datagrams arrive as one batch."""
+        """Receive datagrams as one batch."""
         batch = Batch.pack(arrivals, truncated=truncated)
         self.node.receive_batch(batch, self.now)
         self.drain()
-        # Whoever owns the buffer uses it again: nothing that was kept may point into it.
+        # The buffer is reused, so the node must not keep views of it.
         batch.buffer[:] = b"\xff" * len(batch.buffer)
 
     def hear(self, peer: Address, *packets: Packet) -> None:
-        """One batch of packets from one peer."""
+        """Receive packets from one peer as one batch."""
         self.receive(*((encode(packet), peer) for packet in packets))
 
     def join(self, *peers: Address, flags: int = Flags.NONE) -> None:
@@ -152,7 +152,7 @@ class Bench:
         self.leap(until - self.now)
 
     def leap(self, seconds: float) -> None:
-        """Let time pass in which nobody calls the node, however much it wants to be."""
+        """Advance the clock without ticking the node."""
         self.now += seconds
         self.node.tick(self.now)
         self.drain()
@@ -162,7 +162,7 @@ class Bench:
         self.events.clear()
 
     def to(self, peer: Address) -> list[Packet]:
-        """What was sent to ``peer``."""
+        """Return the packets sent to ``peer``."""
         return [decode(datagram) for datagram in self.sent.get(peer, ())]
 
     def sequences(self, peer: Address) -> list[int]:
@@ -656,7 +656,7 @@ class TestBackpressure:
     def waits_for_repair(
         self, *, early: bool = True, first: int = 60, flags: int = Flags.NONE, **options: Any
     ) -> Bench:
-        """A subscriber asks for a message of which the backbone's memory, of about 50, may soon be rid."""
+        """Request a message close to eviction from a retransmit buffer of about 50 messages."""
         bench = Bench(retransmit=60 * (self.SIZE + 137), **options)
         if early:
             bench.join(ALICE)
@@ -694,7 +694,7 @@ class TestBackpressure:
 
 
 class TestAheadOfJournals:
-    """The backbone's memory holds 100 messages, and 50 may be ahead of the journal that has most."""
+    """A retransmit buffer of 100 messages, of which 50 may be ahead of the most advanced journal."""
 
     SIZE = 1_000
 
@@ -704,7 +704,7 @@ class TestAheadOfJournals:
         return bench
 
     def numbered(self, bench: Bench, count: int = 200) -> int:
-        """How many of some more messages are given a number."""
+        """Push messages; return how many are numbered."""
         before = bench.node.sequencer.last
         for _ in range(count):
             bench.hear(CAROL, Push(bytes(self.SIZE)))
@@ -719,7 +719,7 @@ class TestAheadOfJournals:
         assert bench.drops["repairs_behind"] == 200 - bench.node.sequencer.last
         self.has(bench, 40)
         assert 38 <= self.numbered(bench) <= 40
-        self.has(bench, 10)  # It cannot have less than before, but say so it can.
+        self.has(bench, 10)  # A journal may report a lower position than before.
         assert self.numbered(bench) == 0
 
     def test_publishers_may_send_at_the_minimum_rate_while_the_journal_is_behind(self) -> None:
@@ -1202,7 +1202,7 @@ class TestSettling:
             second.data,
             b"raw",
         ]
-        # It may have been sent again before it could come back; long afterwards, it did not come back.
+        # A retransmission soon after the first push may have crossed its return.
         bench.wait(DUPLICATE_WINDOW - 0.01)
         new = [Push(wrap(b"publish!", counter, b"x")) for counter in (3, 4)]
         bench.hear(BOB, first, second, Push(b"raw"))
@@ -1313,7 +1313,7 @@ class TestDrops:
 
 
 Arrival = tuple[bytes, Address, bool]
-"""A datagram, where it came from, and whether the receive call cut it."""
+"""A datagram, its source, and its truncation flag."""
 
 PEERS: list[Address] = [ALICE, BOB, CAROL, STRANGER]
 TYPE_BYTES = [0x01, 0x02, 0x82, 0x04, 0x08, 0x10, 0x20, 0x03]
@@ -1321,7 +1321,7 @@ TYPE_BYTES = [0x01, 0x02, 0x82, 0x04, 0x08, 0x10, 0x20, 0x03]
 
 @st.composite
 def runs(draw: st.DrawFn) -> list[Arrival]:
-    """A few equal datagrams in a row, because runs of PUSHes are what the columnar path is about."""
+    """A few equal datagrams in a row, to exercise the columnar path for runs of PUSHes."""
     peer = draw(st.sampled_from(PEERS))
     first, last = sorted((draw(st.integers(0, 60)), draw(st.integers(0, 60))))
     flags = draw(st.sampled_from([0, 0, 0, 1, 2, 3]))
@@ -1351,7 +1351,7 @@ streams = st.lists(
     min_size=1,
     max_size=4,
 )
-"""Seconds that pass, and what arrives then."""
+"""Delay in seconds, and the datagrams that arrive after it."""
 
 configurations = st.sampled_from(
     [
@@ -1371,7 +1371,7 @@ def batches(arrivals: list[Arrival], cuts: Iterable[int]) -> list[list[Arrival]]
 
 
 def outcome(options: dict[str, Any], stream: list[tuple[float, list[Arrival]]], cuts: list[int]) -> dict[str, Any]:
-    """Everything that can be seen of a backbone that got ``stream``, cut into batches at ``cuts``."""
+    """Feed a backbone ``stream``, split into batches at ``cuts``; return its observable outcome."""
     bench = Bench(RoundRobinForward(), **options)
     for seconds, arrivals in stream:
         bench.wait(seconds)
@@ -1397,7 +1397,7 @@ class TestBatches:
     def test_the_outcome_does_not_depend_on_how_a_stream_is_split(
         self, options: dict[str, Any], stream: list[tuple[float, list[Arrival]]], cuts: list[int]
     ) -> None:
-        # `Bench.drain` holds each DELIVER against what was made durable with it or before it.
+        # `Bench.drain` checks that each DELIVER was made durable first.
         singly = outcome(options, stream, list(range(500)))
         assert outcome(options, stream, cuts) == singly
         assert outcome(options, stream, []) == singly

@@ -9,7 +9,7 @@ SIZE = 1_000
 
 
 def publish(pressure: Backpressure, start: float, seconds: float, rate: float, *, behind: bool = False) -> int:
-    """Offer messages at ``rate`` bytes a second; return the bytes that were numbered."""
+    """Offer messages at ``rate`` bytes a second; return the bytes numbered."""
     numbered = 0
     for step in range(int(seconds * rate / SIZE)):
         now = start + step * SIZE / rate

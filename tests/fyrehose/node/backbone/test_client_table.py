@@ -104,7 +104,7 @@ def test_restored_clients_that_are_no_longer_allowed_are_discarded() -> None:
 
 
 def refused(table: ClientTable, address: Address, source: Address) -> str | None:
-    """Why it is; it is served otherwise."""
+    """Return the reason of a refusal, or ``None`` for an admitted client."""
     refusal = table.refusal_reason(Keepalive(), address, source, 0.0)
     if refusal is None:
         table.renew(Keepalive(), address, source, 0.0)
@@ -128,6 +128,6 @@ def test_the_number_of_clients_per_socket_is_limited() -> None:
     refusals = [refused(table, (ALICE[0], port), ALICE) for port in range(100, 120)]
     assert refusals == [None] * MAX_PER_SOURCE + ["host_full"] * (20 - MAX_PER_SOURCE)
     assert refused(table, (ALICE[0], 119), (ALICE[0], 119)) is None
-    # A client that sends from elsewhere from now on makes room.
+    # A client that changes its socket frees its slot.
     table.renew(Keepalive(), (ALICE[0], 100), (ALICE[0], 100), 0.0)
     assert refused(table, (ALICE[0], 118), ALICE) is None

@@ -1,4 +1,4 @@
-"""A backbone that is given other limits while it runs."""
+"""Reloading the limits of a running backbone."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def keep(node: Backbone, now: float, *peers: Any) -> None:
 
 
 def pass_time(node: Backbone, start: float, end: float) -> None:
-    # One that was not called for long takes it that the machine slept, and waits for its clients.
+    # After a long pause between calls the node assumes a suspended machine and grants clients a grace time.
     for step in range(int((end - start) * 10)):
         node.tick(start + step / 10)
 
 
-def test_a_smaller_table_refuses_more_and_throws_nobody_out() -> None:
+def test_a_reduced_client_limit_refuses_new_clients_and_keeps_the_served() -> None:
     node = made(max_clients=2)
     keep(node, 0.0, ONE, TWO, THREE)
     assert alive(node) == [ONE, TWO]
@@ -59,7 +59,7 @@ def test_a_smaller_table_refuses_more_and_throws_nobody_out() -> None:
     assert alive(node) == [ONE, TWO, THREE]
 
 
-def test_who_is_not_allowed_any_more_expires() -> None:
+def test_a_client_no_longer_allowed_after_a_reload_expires() -> None:
     node = made()
     keep(node, 0.0, ONE, THREE)
     node.reconfigure(BackboneConfig(allow=AddressList(["10.0.0.0/16"])))
@@ -71,7 +71,7 @@ def test_who_is_not_allowed_any_more_expires() -> None:
     assert alive(node) == [ONE]
 
 
-def test_who_may_publish() -> None:
+def test_a_reload_changes_which_hosts_may_push() -> None:
     node = made()
     keep(node, 0.0, ONE)
     node.receive(Push(b"1"), ONE, 0.1)
@@ -83,7 +83,7 @@ def test_who_may_publish() -> None:
     assert node.sequencer.last == 2
 
 
-def test_budgets_of_those_who_come() -> None:
+def test_a_reload_changes_the_request_budget_of_new_clients() -> None:
     node = made()
     node.reconfigure(BackboneConfig(request_rate=2, request_burst=3))
     bucket = node._request_budgets.bucket(ONE, 0.0)
@@ -103,7 +103,7 @@ class Reloads(Limits):
         for second in range(5, int(self.duration) - 10, 3):
             config = replace(
                 usual,
-                # Never fewer: who is served stays so, and so the table would be larger than its limit for a while.
+                # Never fewer, since served clients stay and the table would exceed a lower limit.
                 max_clients=len(self.profiles) + self.FREE_SLOTS + second // 20,
                 allow=rng.choice((None, AddressList(["10.0.0.0/8"]), AddressList(["10.0.1.0/24"]))),
                 allow_push=rng.choice((None, AddressList(["10.0.1.0/24"]))),
@@ -120,12 +120,12 @@ class Reloads(Limits):
         )
 
     def _reload(self, config: BackboneConfig) -> None:
-        self.backbone.config = config  # So says the file when it starts again.
+        self.backbone.config = config  # Used again at a restart.
         self.operate(self.backbone.host, "reconfigure", lambda node, now: node.reconfigure(config))
 
 
 @seeds([1], more=[1, 2])
-def test_whatever_limits_become_all_else_holds(seeds: Sequence[int]) -> None:
+def test_invariants_hold_while_limits_are_reloaded(seeds: Sequence[int]) -> None:
     for seed in seeds:
         outcome = Reloads(seed).run()
         assert outcome.violation is None, outcome.violation

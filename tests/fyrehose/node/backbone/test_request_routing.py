@@ -50,41 +50,41 @@ def add(clients: ClientTable, numbers: Sequence[int], *, joined: int = 0, flags:
         clients.renew(Keepalive(flags=flags, token=TOKEN), address_of(number), address_of(number), START, last=joined)
 
 
-def say(clients: ClientTable, number: int, oldest: int, durable: int) -> None:
+def report_holding(clients: ClientTable, number: int, oldest: int, durable: int) -> None:
     client = clients.get(address_of(number))
     assert client is not None
     client.holds = Holds(TOKEN, oldest, Holding(oldest, durable))
 
 
-def attempts_until(route: RepairRouter, wanted: Address, first: int, last: int, most: int = 64) -> int:
-    """Return with which attempt a client is asked."""
+def attempts_until(route: RepairRouter, holder: Address, first: int, last: int, most: int = 64) -> int:
+    """Return the attempt at which a client is asked."""
     for attempt in range(most):
-        if wanted in route.route(REQUESTER, first, last, START + attempt * LATER).journals:
+        if holder in route.route(REQUESTER, first, last, START + attempt * LATER).journals:
             return attempt + 1
-    pytest.fail(f"{wanted} was not asked in {most} attempts")
+    pytest.fail(f"{holder} was not asked in {most} attempts")
 
 
 @given(
     bystanders=st.sampled_from([0, 1, 12, 200, 1_000]),
     journals=st.integers(1, 16),
     holder=st.integers(0, 15),
-    says=st.booleans(),
+    reports_holding=st.booleans(),
     seed=st.integers(0, 2**32),
     robin=st.booleans(),
 )
 @settings(max_examples=50)
-def test_a_durable_journal_is_asked_within_three_attempts(
-    bystanders: int, journals: int, holder: int, says: bool, seed: int, robin: bool
+def test_the_durable_journal_holding_a_message_is_asked_within_three_attempts(
+    bystanders: int, journals: int, holder: int, reports_holding: bool, seed: int, robin: bool
 ) -> None:
     clients = served(bystanders, joined=5_000)
     add(clients, range(2_000, 2_000 + journals), joined=5_000, flags=Flags.DURABLE)
-    wanted = 2_000 + holder % journals
-    if says:
+    holder_number = 2_000 + holder % journals
+    if reports_holding:
         for number in range(2_000, 2_000 + journals):
-            say(clients, number, 1 if number == wanted else 5_001, 6_000)
+            report_holding(clients, number, 1 if number == holder_number else 5_001, 6_000)
     route = RepairRouter(policies(seed)[robin], clients)
-    attempts = attempts_until(route, address_of(wanted), 17, 20)
-    assert attempts == 1 if says else attempts <= 3
+    attempts = attempts_until(route, address_of(holder_number), 17, 20)
+    assert attempts == 1 if reports_holding else attempts <= 3
 
 
 @given(
@@ -94,14 +94,14 @@ def test_a_durable_journal_is_asked_within_three_attempts(
     robin=st.booleans(),
 )
 @settings(max_examples=50)
-def test_a_client_that_holds_it_in_memory_is_asked_after_as_many_attempts_as_doubling_takes(
+def test_a_client_holding_a_message_in_memory_is_asked_after_logarithmic_attempts(
     count: int, holder: int, seed: int, robin: bool
 ) -> None:
     route = RepairRouter(policies(seed)[robin], served(count))
     assert attempts_until(route, address_of(holder % count), 17, 20) <= ceil(log2(count + 1)) + 1
 
 
-def test_clients_that_joined_before_the_number_was_given_are_asked_first() -> None:
+def test_clients_that_joined_before_a_number_was_assigned_are_asked_first() -> None:
     clients = served(500, joined=900)
     add(clients, [501], joined=100)
     route = RepairRouter(RandomForward(Random(1)), clients)
@@ -111,7 +111,7 @@ def test_clients_that_joined_before_the_number_was_given_are_asked_first() -> No
 
 
 @pytest.mark.parametrize("count", [1, 5, 40, 1_000])
-def test_no_client_is_asked_twice_before_all_were_and_what_is_left_is_told(count: int) -> None:
+def test_every_client_is_asked_once_per_cycle_and_the_rest_is_reported(count: int) -> None:
     route, asked, now, left = RepairRouter(RandomForward(Random(3)), served(count)), list[Address](), START, count
     while len(asked) < count:
         journals, left, _ = route.route(REQUESTER, 1, 1_000, now)
@@ -127,19 +127,19 @@ def test_no_client_is_asked_twice_before_all_were_and_what_is_left_is_told(count
     assert again == (MAX_CYCLES - 1) * count
 
 
-def test_a_journal_that_holds_it_is_asked_again_and_again() -> None:
+def test_a_journal_holding_a_message_is_asked_on_every_attempt() -> None:
     clients = served(1_000)
     add(clients, [2_000], flags=Flags.DURABLE)
-    say(clients, 2_000, 1, 5_000)
+    report_holding(clients, 2_000, 1, 5_000)
     route = RepairRouter(RandomForward(Random(1)), clients)
     asked = [route.route(REQUESTER, 7, 7, START + n * LATER).journals.count(address_of(2_000)) for n in range(14)]
     assert asked[:3] == [1, 0, 0]
     assert asked[3:] == [1] * 11
 
 
-def test_after_three_times_only_those_that_keep_it_for_certain_are_asked_on() -> None:
+def test_after_three_cycles_only_journals_known_to_hold_a_message_are_asked() -> None:
     clients = served(3, flags=Flags.DURABLE)
-    say(clients, 0, 1, 5_000)
+    report_holding(clients, 0, 1, 5_000)
     unsure = clients.get(address_of(1))
     assert unsure is not None
     unsure.holds = Holds(TOKEN, 1, Holding(8, 5_000))  # It may have lost 7.
@@ -151,24 +151,24 @@ def test_after_three_times_only_those_that_keep_it_for_certain_are_asked_on() ->
     routes = [route.route(REQUESTER, 7, 7, START + n * LATER) for n in range(40)]
     assert all(one.remaining for one in routes)
     assert [(one.journals, one.remaining) for one in routes[20:]] == [([address_of(0)], 1)] * 20
-    say(clients, 0, 1, 5)
+    report_holding(clients, 0, 1, 5)
     journals, left, _ = route.route(REQUESTER, 7, 7, START + 40 * LATER)
     assert (address_of(0) in journals, left) == (True, 0)
 
 
-def test_the_requester_is_never_asked() -> None:
+def test_a_request_is_never_routed_to_its_requester() -> None:
     clients = served(3)
     route = RepairRouter(RandomForward(Random(1)), clients)
     asked = {journal for n in range(20) for journal in route.route(REQUESTER, 7, 7, START + n * LATER).journals}
     assert asked == set(map(address_of, range(3)))
 
 
-def test_where_no_other_client_keeps_messages_there_is_none_to_ask() -> None:
+def test_a_request_is_routed_to_no_client_if_none_keeps_messages() -> None:
     clients = served(3, flags=Flags.NOJOURNAL)
     assert RepairRouter(RoundRobinForward(), clients).route(REQUESTER, 1, 1, START) == ([], 0, False)
 
 
-def test_none_is_passed_over_when_a_client_leaves_meanwhile() -> None:
+def test_no_client_is_skipped_when_another_leaves_during_a_search() -> None:
     clients = served(100)
     route = RepairRouter(RoundRobinForward(), clients)
     (gone,) = route.route(REQUESTER, 7, 7, START).journals
@@ -177,7 +177,7 @@ def test_none_is_passed_over_when_a_client_leaves_meanwhile() -> None:
     assert set[Address]().union(*asked) == set(map(address_of, range(100))) - {gone}
 
 
-def test_what_one_requester_may_cause_beyond_one_forward_for_each_request_is_limited(
+def test_extra_forwards_per_requester_are_rate_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(request_routing, "FAN_OUT_RATE", 10.0)
@@ -189,7 +189,7 @@ def test_what_one_requester_may_cause_beyond_one_forward_for_each_request_is_lim
 
 
 class TestSearches:
-    def test_a_part_of_a_range_goes_on_where_the_whole_stopped(self) -> None:
+    def test_a_search_for_part_of_a_range_continues_the_search_of_the_whole(self) -> None:
         searches = RequesterSearches()
         searches.record(1, 100, RangeSearch(position=3, last_request_at=START), 100)
         searches.record(50, 60, RangeSearch(position=7, last_request_at=START), 100)
@@ -204,7 +204,7 @@ class TestSearches:
         st.integers(1, 10),
         st.integers(0, 6),
     )
-    def test_it_knows_of_each_number_what_was_noted_last(
+    def test_a_search_is_found_at_the_last_recorded_position_of_its_numbers(
         self, notes: list[tuple[int, int, int]], first: int, more: int
     ) -> None:
         searches, model = RequesterSearches(), dict[int, int]()
@@ -219,7 +219,7 @@ class TestSearches:
             assert found is not None
             assert found.position == min(number for number in positions if number is not None)
 
-    def test_it_forgets_after_a_while_and_when_there_are_too_many(self) -> None:
+    def test_searches_expire_and_are_limited_in_number(self) -> None:
         searches = RequesterSearches()
         searches.record(1, 1, RangeSearch(last_request_at=START), 2)
         assert searches.find(1, 1, START + SEARCH_LIFETIME) is None

@@ -23,7 +23,7 @@ START = 1_700_000_000.0
 
 
 def put(buffer: RetransmitBuffer, count: int, length: int) -> None:
-    """Put ``count`` messages of one length as one run."""
+    """Add ``count`` messages of one length as one run."""
     first = buffer.end
     datagrams = [encode_deliver(n, b"%012d" % n + bytes(length)) for n in range(first, first + count)]
     buffer.append(first, b"".join(datagrams), len(datagrams[0]))
@@ -41,7 +41,7 @@ def sequences(sent: list[Datagram | Burst]) -> list[int]:
 
 
 class TestBuffer:
-    def test_an_empty_one_begins_after_the_last_number(self) -> None:
+    def test_an_empty_retransmit_buffer_begins_after_the_last_number(self) -> None:
         buffer = RetransmitBuffer(1_000, last=41)
         assert (buffer.first, buffer.end, buffer.size) == (42, 42, 0)
 
@@ -66,19 +66,19 @@ class TestBuffer:
         whole, end, _ = buffer.read(first, last, 1e9)
         assert (sequences(whole), end) == (list(range(first, last + 1)), last + 1)
 
-    def test_the_share_of_the_memory_that_is_newer_is_the_age(self) -> None:
+    def test_the_age_of_a_message_is_the_share_of_newer_memory(self) -> None:
         buffer = RetransmitBuffer(10 * (CHUNK_OVERHEAD + 121))
         for _ in range(10):
             put(buffer, 1, 100)
         assert buffer.first == 1
         assert [round(buffer.age(sequence), 6) for sequence in (1, 6, 10)] == [1.0, 0.5, 0.1]
 
-    def test_without_memory_nothing_is_kept(self) -> None:
+    def test_a_retransmit_buffer_without_memory_keeps_nothing(self) -> None:
         buffer = RetransmitBuffer(0)
         put(buffer, 5, 10)
         assert (buffer.first, buffer.end, buffer.size) == (6, 6, 0)
 
-    def test_memory_that_is_taken_away_is_given_up_with_the_next_message(self) -> None:
+    def test_a_reduced_retransmit_buffer_shrinks_with_the_next_message(self) -> None:
         buffer = RetransmitBuffer(10_000)
         for _ in range(20):
             put(buffer, 1, 100)
@@ -94,57 +94,57 @@ class TestRetransmissions:
         put(made.buffer, count, length)
         return made
 
-    def test_what_is_asked_for_is_sent_once_however_often_it_is_asked_for_meanwhile(self) -> None:
-        resend = self.made(100)
+    def test_a_pending_retransmission_requested_repeatedly_is_sent_once(self) -> None:
+        scheduler = self.made(100)
         for _ in range(3):
-            assert resend.enqueue(ALICE, 10, 12)
-        assert resend.enqueue(ALICE, 11, 15)
-        assert sequences(resend.take_due_for(ALICE, START)) == [10, 11, 12, 13, 14, 15]
-        assert resend.take_due_for(ALICE, START) == []
-        assert (resend.retransmitted, resend.next_deadline(START)) == (6, None)
+            assert scheduler.enqueue(ALICE, 10, 12)
+        assert scheduler.enqueue(ALICE, 11, 15)
+        assert sequences(scheduler.take_due_for(ALICE, START)) == [10, 11, 12, 13, 14, 15]
+        assert scheduler.take_due_for(ALICE, START) == []
+        assert (scheduler.retransmitted, scheduler.next_deadline(START)) == (6, None)
 
-    def test_one_request_is_answered_with_so_many_messages_at_most(self) -> None:
-        resend = self.made(3_000, 0)
-        resend.enqueue(ALICE, 1, 3_000)
-        assert len(sequences(resend.take_due_for(ALICE, START))) == ANSWER_LIMIT
+    def test_one_request_is_answered_with_a_limited_number_of_messages(self) -> None:
+        scheduler = self.made(3_000, 0)
+        scheduler.enqueue(ALICE, 1, 3_000)
+        assert len(sequences(scheduler.take_due_for(ALICE, START))) == ANSWER_LIMIT
 
-    def test_each_client_has_its_rate(self) -> None:
-        resend = self.made(1_000, 1_000)
-        resend.enqueue(ALICE, 1, 1_000)
-        resend.enqueue(BOB, 1, 1)
-        first = sequences(resend.take_due_for(ALICE, START))
+    def test_retransmissions_are_rate_limited_per_client(self) -> None:
+        scheduler = self.made(1_000, 1_000)
+        scheduler.enqueue(ALICE, 1, 1_000)
+        scheduler.enqueue(BOB, 1, 1)
+        first = sequences(scheduler.take_due_for(ALICE, START))
         assert len(first) * 1_021 < BYTE_BURST + 1_021
-        assert sequences(resend.take_due_for(BOB, START)) == [1]
+        assert sequences(scheduler.take_due_for(BOB, START)) == [1]
         now, sent = START, first
-        while (deadline := resend.next_deadline(now)) is not None:
+        while (deadline := scheduler.next_deadline(now)) is not None:
             assert deadline > now
             now = deadline
-            for requester, datagrams in resend.take_due(now):
+            for requester, datagrams in scheduler.take_due(now):
                 assert requester == ALICE
                 sent += sequences(datagrams)
         assert sent == list(range(1, 1_001))
         assert now - START > (1_000 * 1_021 - BYTE_BURST) / BYTE_RATE * 0.9
 
-    def test_what_is_dropped_while_it_waits_is_not_sent(self) -> None:
-        resend = self.made(1_000, 1_000)
-        resend.enqueue(ALICE, 1, 1_000)
-        resend.take_due_for(ALICE, START)
-        resend.buffer.limit = 1_000
-        put(resend.buffer, 1, 10)
-        assert resend.take_due(START + 10) == []
-        assert resend.next_deadline(START + 10) is None
+    def test_messages_evicted_while_queued_are_not_retransmitted(self) -> None:
+        scheduler = self.made(1_000, 1_000)
+        scheduler.enqueue(ALICE, 1, 1_000)
+        scheduler.take_due_for(ALICE, START)
+        scheduler.buffer.limit = 1_000
+        put(scheduler.buffer, 1, 10)
+        assert scheduler.take_due(START + 10) == []
+        assert scheduler.next_deadline(START + 10) is None
 
-    def test_what_waits_has_a_limit(self) -> None:
-        resend = RetransmitScheduler(2**26, 10, 0, START)
-        put(resend.buffer, 2 * MAX_RANGES_EACH + 10, 0)
+    def test_queued_retransmission_ranges_are_limited_per_client_and_in_total(self) -> None:
+        scheduler = RetransmitScheduler(2**26, 10, 0, START)
+        put(scheduler.buffer, 2 * MAX_RANGES_EACH + 10, 0)
         wanted = range(1, 2 * MAX_RANGES_EACH + 2, 2)
         for number in range(MAX_RANGES // MAX_RANGES_EACH):
-            answers = [resend.enqueue(("192.0.2.1", number), sequence, sequence) for sequence in wanted]
+            answers = [scheduler.enqueue(("192.0.2.1", number), sequence, sequence) for sequence in wanted]
             assert answers == [True] * MAX_RANGES_EACH + [False]
-        assert not resend.enqueue(ALICE, 1, 1)
+        assert not scheduler.enqueue(ALICE, 1, 1)
 
-    def test_a_client_that_is_gone_gets_nothing(self) -> None:
-        resend = self.made(1_000, 1_000)
-        resend.enqueue(ALICE, 1, 1_000)
-        resend.forget(ALICE)
-        assert resend.take_due(START) == []
+    def test_retransmissions_to_a_forgotten_client_are_discarded(self) -> None:
+        scheduler = self.made(1_000, 1_000)
+        scheduler.enqueue(ALICE, 1, 1_000)
+        scheduler.forget(ALICE)
+        assert scheduler.take_due(START) == []

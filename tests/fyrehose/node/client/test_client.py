@@ -62,17 +62,17 @@ from fyrehose_twisted.interfaces import IDatagramNode
 START = 1_700_000_000.0
 BACKBONE: Address = ("10.0.0.1", 2323)
 OTHER: Address = ("10.0.0.8", 4000)
-STRANGER: Address = ("198.51.100.1", 666)
+OTHER_HOST: Address = ("198.51.100.1", 666)
 FIRST = ClientConfig(start=1)
 ONE_ATTEMPT = ClientConfig(start=1, repair=RepairConfig(attempts=1))
 PROBE = (1, MAX_RANGE)
-"""What such a client asks for when it is connected: it may have missed what was sent before."""
+"""The tail probe that such a client sends when it connects."""
 
 PacketT = TypeVar("PacketT")
 
 
 class Bench:
-    """A client, a clock, and everything that the client sent and told."""
+    """A client with a clock, recording its packets and events."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Bench:
                     self.receive(KeepaliveAck(packet.token))
 
     def run(self, seconds: float) -> None:
-        """Let time pass; the client is ticked whenever it wants to be."""
+        """Advance the clock, ticking the client at each of its deadlines."""
         end = self.now + seconds
         for _ in range(100_000):
             deadline = self.client.next_deadline()
@@ -170,18 +170,18 @@ def data_of(sequence: int) -> bytes:
     return b"message %d" % sequence
 
 
-def test_a_client_is_a_node() -> None:
+def test_client_provides_idatagramnode() -> None:
     assert verifyObject(IDatagramNode, Client(BACKBONE, FIRST, Random(1), START))
 
 
-class TestPresence:
-    def test_keepalives_are_quick_until_the_first_is_answered(self) -> None:
+class TestKeepalives:
+    def test_keepalives_are_sent_quickly_until_the_first_ack(self) -> None:
         bench = Bench(connect=False)
         bench.run(2)
         assert bench.times(Keepalive) == pytest.approx([0.25 * index for index in range(9)])
 
     @pytest.mark.parametrize("interval", [0.1, 0.5, 0.9])
-    def test_then_one_is_sent_each_interval(self, interval: float) -> None:
+    def test_after_the_first_ack_one_keepalive_is_sent_per_interval(self, interval: float) -> None:
         bench = Bench(ClientConfig(start=1, keepalive_interval=interval))
         bench.run(10)
         times = bench.times(Keepalive)[1:]
@@ -193,12 +193,12 @@ class TestPresence:
         ("subscribe", "journal", "flags"),
         [(True, True, 0), (False, True, 3), (True, False, Flags.NOJOURNAL), (False, False, 3)],
     )
-    def test_flags_say_what_the_client_wants(self, subscribe: bool, journal: bool, flags: int) -> None:
-        # Who does not subscribe has nothing to journal, whatever the configuration says.
+    def test_keepalive_flags_follow_the_client_configuration(self, subscribe: bool, journal: bool, flags: int) -> None:
+        # A client that does not subscribe has nothing to journal, whatever the configuration says.
         bench = Bench(ClientConfig(subscribe=subscribe, journal=journal))
         assert bench.packets(Keepalive)[0].flags == flags | Flags.EXTENSIONS
 
-    def test_it_is_connected_once_and_disconnected_after_five_seconds(self) -> None:
+    def test_a_client_is_disconnected_five_seconds_after_the_last_ack_and_reconnects(self) -> None:
         bench = Bench(ClientConfig(start=1, keepalive_interval=0.7))
         bench.run(3.5)
         bench.answering = False
@@ -212,42 +212,45 @@ class TestPresence:
         assert [kind for _, kind in told] == [Connected, Disconnected, Connected]
         assert told[1][0] == pytest.approx(last_answer + 5, abs=0.01)
 
-    def test_the_round_trip_is_told(self) -> None:
+    def test_an_ack_reports_the_round_trip_time(self) -> None:
         bench = Bench(connect=False)
         bench.tick()
         bench.now += 0.125
         bench.receive(KeepaliveAck(bench.packets(Keepalive)[0].token))
         assert bench.told(KeepaliveAcked) == [KeepaliveAcked(0.125)]
 
-    @pytest.mark.parametrize(("token", "peer"), [(None, STRANGER), (bytes(16), BACKBONE), (b"", BACKBONE)])
-    def test_an_ack_from_a_stranger_or_with_another_token_is_none(self, token: bytes | None, peer: Address) -> None:
+    @pytest.mark.parametrize(("token", "peer"), [(None, OTHER_HOST), (bytes(16), BACKBONE), (b"", BACKBONE)])
+    def test_an_ack_from_another_host_or_with_an_unknown_token_is_dropped(
+        self, token: bytes | None, peer: Address
+    ) -> None:
         bench = Bench(connect=False)
         bench.tick()
         bench.receive(KeepaliveAck(bench.packets(Keepalive)[0].token if token is None else token), peer=peer)
         assert bench.told(Connected) == []
         assert bench.drops["stray_ack"] == 1
 
-    def test_version_1_has_neither_flags_nor_a_token(self) -> None:
+    def test_a_v1_client_sends_keepalives_without_flags_or_token(self) -> None:
         bench = Bench(ClientConfig(start=1, dialect=Dialect.V1))
         assert bench.packets(Keepalive)[0] == Keepalive(token=b"", dialect=Dialect.V1)
         assert len(bench.told(Connected)) == 1
 
     @pytest.mark.parametrize(
-        "wish", [{"subscribe": False}, {"journal": False}, {"secret": b"sixteen bytes and a few"}, {"watch": True}]
+        "options", [{"subscribe": False}, {"journal": False}, {"secret": b"sixteen bytes and a few"}, {"watch": True}]
     )
-    def test_version_1_cannot_say_what_needs_flags_or_a_token(self, wish: dict[str, Any]) -> None:
+    def test_a_v1_client_refuses_options_that_need_flags_or_a_token(self, options: dict[str, Any]) -> None:
         with pytest.raises(ConfigurationError, match="v1"):
-            ClientConfig(dialect=Dialect.V1, **wish)
+            ClientConfig(dialect=Dialect.V1, **options)
 
     @pytest.mark.parametrize(
-        "wish", [{"keepalive_interval": 0.09}, {"keepalive_interval": 1.1}, {"start": 0}, {"start": MAX_SEQUENCE + 1}]
+        "options",
+        [{"keepalive_interval": 0.09}, {"keepalive_interval": 1.1}, {"start": 0}, {"start": MAX_SEQUENCE + 1}],
     )
-    def test_what_is_out_of_range_is_refused(self, wish: dict[str, Any]) -> None:
+    def test_client_options_out_of_range_are_refused(self, options: dict[str, Any]) -> None:
         with pytest.raises(ConfigurationError):
-            ClientConfig(**wish)
+            ClientConfig(**options)
 
     @pytest.mark.parametrize("dialect", Dialect)
-    def test_who_has_left_keeps_itself_alive_no_more(self, dialect: Dialect) -> None:
+    def test_a_client_sends_no_keepalives_after_leaving(self, dialect: Dialect) -> None:
         bench = Bench(ClientConfig(start=1, dialect=dialect))
         bench.client.leave(bench.now)
         bench.drain()
@@ -255,13 +258,13 @@ class TestPresence:
         bench.run(2)
         assert len(bench.packets(Keepalive)) == since
 
-    def test_who_leaves_asks_for_nothing_more(self) -> None:
+    def test_a_leaving_client_sends_nosubscribe_and_nojournal(self) -> None:
         bench = Bench()
         bench.client.leave(bench.now)
         bench.drain()
         assert bench.packets(Keepalive)[-1].flags == Flags.NOSUBSCRIBE | Flags.NOJOURNAL
 
-    def test_version_1_cannot_say_goodbye(self) -> None:
+    def test_a_leaving_v1_client_sends_nothing(self) -> None:
         bench = Bench(ClientConfig(start=1, dialect=Dialect.V1))
         before = len(bench.sent)
         bench.client.leave(bench.now)
@@ -270,7 +273,7 @@ class TestPresence:
 
 
 class TestOrder:
-    def test_messages_come_in_order_and_once(self) -> None:
+    def test_disordered_and_repeated_messages_are_delivered_in_order_and_once(self) -> None:
         bench = Bench()
         bench.deliver(2, 1, 1, 4, 2)
         bench.deliver(3)
@@ -279,7 +282,7 @@ class TestOrder:
         assert [message.data for message in bench.messages] == [data_of(sequence) for sequence in range(1, 6)]
         assert bench.client.counters.duplicates == 3
 
-    def test_a_message_knows_when_it_was_received_and_what_was_on_the_wire(self) -> None:
+    def test_a_message_has_its_receive_time_and_its_wire_payload(self) -> None:
         bench = Bench()
         bench.now = START + 0.5
         bench.deliver(1)
@@ -288,12 +291,12 @@ class TestOrder:
         assert tuple(message.record("fyrehose://x")) == ("fyrehose://x", 0, 1, message.received_at, data_of(1))
 
     @pytest.mark.parametrize("packet", [Push(b"x"), Request(OTHER, 1, 2), Keepalive()])
-    def test_what_is_for_a_backbone_is_dropped(self, packet: Packet) -> None:
+    def test_a_client_drops_packets_meant_for_a_backbone(self, packet: Packet) -> None:
         bench = Bench()
         bench.receive(packet)
         assert bench.drops["unexpected"] == 1
 
-    def test_bad_packets_are_dropped_and_counted(self) -> None:
+    def test_a_client_counts_malformed_packets_as_drops(self) -> None:
         bench = Bench()
         bench.receive(b"", b"\xff", b"\x01\x00\x05", encode(Deliver(1, b"abc"))[:-1])
         assert bench.drops == {"empty": 1, "unknown_type": 1, "size": 1, "length": 1}
@@ -301,7 +304,7 @@ class TestOrder:
         assert bench.drops["truncated"] == 1
         assert bench.sequences == []
 
-    def test_what_was_cut_on_receipt_is_dropped_in_a_large_batch_too(self) -> None:
+    def test_a_truncated_datagram_in_a_large_batch_is_dropped(self) -> None:
         bench = Bench()
         arrivals = [(encode(Deliver(sequence, b"x")), BACKBONE) for sequence in range(1, VECTOR_MINIMUM + 1)]
         bench.client.receive_batch(Batch.pack(arrivals, truncated=[VECTOR_MINIMUM - 1]), bench.now)
@@ -309,7 +312,7 @@ class TestOrder:
         assert bench.sequences == list(range(1, VECTOR_MINIMUM))
         assert bench.drops["truncated"] == 1
 
-    def test_where_nothing_but_repeats_came_nothing_is_handed_over(self) -> None:
+    def test_a_batch_of_duplicates_delivers_nothing(self) -> None:
         bench = Bench()
         bench.receive(Deliver(1, wrap(b"someones", 0, b"once")))
         bench.receive(Deliver(2, wrap(b"someones", 0, b"once")))
@@ -317,7 +320,7 @@ class TestOrder:
 
 
 class TestRepair:
-    def test_a_gap_is_asked_for_after_the_reorder_delay(self) -> None:
+    def test_a_gap_is_requested_after_the_reorder_delay(self) -> None:
         bench = Bench()
         bench.deliver(1, 2, 6)
         bench.run(0.0199)
@@ -325,7 +328,7 @@ class TestRepair:
         bench.run(0.0002)
         assert bench.requests == [PROBE, (3, 5)]
 
-    def test_what_comes_by_itself_is_not_asked_for(self) -> None:
+    def test_late_messages_within_the_reorder_delay_are_not_requested(self) -> None:
         bench = Bench()
         bench.deliver(1, 6)
         bench.run(0.01)
@@ -333,13 +336,13 @@ class TestRepair:
         bench.run(0.05)
         assert bench.requests == [PROBE, (3, 3)]
 
-    def test_ranges_hold_at_most_1024_lowest_first(self) -> None:
+    def test_requests_cover_at_most_1024_numbers_lowest_first(self) -> None:
         bench = Bench()
         bench.deliver(2_501)
         bench.run(0.03)
         assert bench.requests == [PROBE, (1, 1_024), (1_025, 2_048), (2_049, 2_500)]
 
-    def test_attempts_come_more_and_more_slowly_and_not_in_step(self) -> None:
+    def test_repair_attempts_back_off_with_jitter(self) -> None:
         config = RepairConfig(reorder_delay=0.02, first_retry=0.1, last_retry=0.5, attempts=8)
         waits = []
         for seed in range(30):
@@ -355,7 +358,7 @@ class TestRepair:
             assert max(drawn) <= 1.25 * expected + 1e-6
             assert len({round(wait, 4) for wait in drawn}) > 20
 
-    def test_it_is_given_up_once_after_the_last_attempt_and_what_comes_then_is_dropped(self) -> None:
+    def test_a_gap_is_reported_lost_after_the_last_attempt_and_later_repairs_are_dropped(self) -> None:
         bench = Bench(ClientConfig(start=1, repair=RepairConfig(attempts=3)))
         bench.deliver(1, 2, 5, 6, 7)
         bench.run(3)
@@ -370,7 +373,7 @@ class TestRepair:
         assert bench.client.counters.lost == 2
         assert bench.told(ClientFailed) == []
 
-    def test_what_is_half_held_is_asked_for_too(self) -> None:
+    def test_a_gap_partly_in_the_store_is_requested_as_one_range(self) -> None:
         store = MemoryStore()
         store.put(3, [data_of(3)])
         bench = Bench(FIRST, store=store)
@@ -378,15 +381,15 @@ class TestRepair:
         bench.run(0.05)
         assert (2, 4) in bench.requests
 
-    def test_what_others_say_does_not_replace_what_the_backbone_sent(self) -> None:
+    def test_a_message_of_another_host_does_not_replace_the_backbones(self) -> None:
         store = MemoryStore()
         bench = Bench(ClientConfig(start=1, buffer_bytes=500), store=store)
         bench.client.pause()
         bench.deliver(*range(1, 11))
-        bench.receive(Deliver(10, b"forged"), peer=STRANGER)
+        bench.receive(Deliver(10, b"forged"), peer=OTHER_HOST)
         assert store.get(10) == data_of(10)
 
-    def test_a_repair_that_finds_no_room_is_none_yet(self) -> None:
+    def test_a_repair_that_overflows_the_buffer_is_requested_again(self) -> None:
         room = 3 * len(data_of(1)) + 3 * MESSAGE_OVERHEAD
         config = ClientConfig(start=1, buffer_bytes=room, journal=False, repair=RepairConfig(attempts=1))
         bench = Bench(config)
@@ -405,7 +408,7 @@ class TestRepair:
         assert bench.sequences == list(range(1, 11))
         assert bench.told(MessagesLost) == []
 
-    def test_a_repair_from_anyone_is_taken_inside_what_was_asked_for(self) -> None:
+    def test_a_repair_from_any_host_is_accepted_for_a_requested_number(self) -> None:
         bench = Bench()
         bench.deliver(1, 4)
         bench.run(0.03)
@@ -413,24 +416,24 @@ class TestRepair:
         assert bench.sequences == [1, 2, 3, 4]
         assert bench.client.counters.repaired == 2
 
-    def test_a_stranger_is_not_listened_to_otherwise(self) -> None:
+    def test_messages_of_other_hosts_are_dropped_unless_requested(self) -> None:
         bench = Bench(ClientConfig(start=MAX_RANGE))
         bench.deliver(*range(MAX_RANGE, 3_001), 3_003)
-        bench.deliver(3_002, peer=STRANGER)  # Missing, but not asked for yet.
+        bench.deliver(3_002, peer=OTHER_HOST)  # Missing, but not requested yet.
         bench.run(0.03)
-        bench.deliver(3_004, MAX_SEQUENCE, peer=STRANGER)
+        bench.deliver(3_004, MAX_SEQUENCE, peer=OTHER_HOST)
         assert bench.sequences[-1] == 3_000
         assert bench.drops["unasked_repair"] == 3
 
-    def test_nor_in_a_large_batch(self) -> None:
+    def test_unrequested_messages_of_other_hosts_in_a_large_batch_are_dropped(self) -> None:
         bench = Bench()
-        strange = [(Deliver(2_000 + index, b""), STRANGER) for index in range(VECTOR_MINIMUM)]
+        strange = [(Deliver(2_000 + index, b""), OTHER_HOST) for index in range(VECTOR_MINIMUM)]
         bench.feed([(Deliver(1, b"x"), BACKBONE), *strange])
         assert bench.sequences == [1]
         assert bench.drops["unasked_repair"] == VECTOR_MINIMUM
 
     @pytest.mark.parametrize(("rate", "in_flight"), [(50.0, 10**6), (10_000.0, 5_000)])
-    def test_a_huge_gap_makes_no_storm(self, rate: float, in_flight: int) -> None:
+    def test_a_huge_gap_keeps_the_request_rate_limit(self, rate: float, in_flight: int) -> None:
         bench = Bench(ClientConfig(start=1, repair=RepairConfig(rate=rate, in_flight=in_flight, attempts=4)))
         bench.deliver(1_000_000)
         bench.run(0.05)
@@ -438,7 +441,7 @@ class TestRepair:
         bench.run(2)
         assert len(bench.requests) <= rate * 3.1
 
-    def test_nothing_is_asked_for_of_a_backbone_that_does_not_answer(self) -> None:
+    def test_no_requests_are_sent_while_the_backbone_is_unresponsive(self) -> None:
         bench = Bench()
         bench.answering = False
         bench.run(6)
@@ -450,7 +453,7 @@ class TestRepair:
         bench.run(1)
         assert (2, 3) in bench.requests[before:]
 
-    def test_the_tail_is_probed_when_the_stream_is_idle_and_more_and_more_slowly(self) -> None:
+    def test_tail_probes_of_an_idle_stream_back_off(self) -> None:
         bench = Bench()
         bench.deliver(1, 2, 3)
         bench.run(200)
@@ -464,7 +467,7 @@ class TestRepair:
         assert sum(waits[:4]) > 10
         assert len(times) < 16
 
-    def test_a_probe_finds_the_lost_last_message_and_goes_on_quickly(self) -> None:
+    def test_a_tail_probe_repairs_the_last_message_and_the_next_probe_follows_quickly(self) -> None:
         bench = Bench()
         bench.deliver(1)
         bench.run(20)
@@ -476,7 +479,7 @@ class TestRepair:
         assert asked[-2] == (3, pytest.approx(bench.client.config.repair.first_retry))
         assert (asked[-1][0], 0.7 < asked[-1][1] < 1.3) == (3, True)
 
-    def test_who_is_far_behind_on_an_idle_stream_asks_on_as_soon_as_the_last_that_was_asked_for_is_there(self) -> None:
+    def test_a_client_far_behind_requests_the_next_range_as_soon_as_the_previous_arrived(self) -> None:
         bench = Bench()
         bench.deliver(1)
         bench.run(31)
@@ -488,23 +491,23 @@ class TestRepair:
         assert bench.sequences[-1] >= 10_000
         assert bench.now - began < 0.1
 
-    def test_nothing_is_asked_for_past_the_last_number(self) -> None:
+    def test_no_number_past_the_maximum_is_requested(self) -> None:
         bench = Bench(ClientConfig(start=MAX_SEQUENCE))
         bench.deliver(MAX_SEQUENCE)
         bench.run(5)
         assert bench.sequences == [MAX_SEQUENCE]
         assert set(bench.requests) <= {(MAX_SEQUENCE, MAX_SEQUENCE)}
 
-    def test_repairs_alone_may_lead_far_beyond_what_the_backbone_itself_sent(self) -> None:
+    def test_repairs_alone_may_advance_the_stream_far_past_the_backbones_last_message(self) -> None:
         bench = Bench()
         bench.deliver(1)
         for first in range(2, 3_000, MAX_RANGE):
-            bench.run(31)  # Until the tail is probed again.
+            bench.run(31)  # Until the next tail probe.
             bench.deliver(*range(first, first + MAX_RANGE), peer=OTHER)
         assert bench.sequences[-1] > 3_000
         assert bench.drops["implausible"] == 0
 
-    def test_a_request_names_the_address_that_the_client_was_given(self) -> None:
+    def test_a_request_carries_the_configured_address(self) -> None:
         address = ("10.0.0.7", 4_711)
         bench = Bench(ClientConfig(start=1, address=address))
         bench.deliver(1, 3)
@@ -522,7 +525,7 @@ class TestRepair:
 
 
 class TestStart:
-    def test_live_begins_at_the_first_message(self) -> None:
+    def test_start_live_begins_at_the_first_message(self) -> None:
         bench = Bench(ClientConfig())
         bench.run(3)
         assert bench.requests == []
@@ -530,13 +533,13 @@ class TestStart:
         bench.run(0.1)
         assert bench.sequences == [500]
 
-    def test_oldest_asks_for_all_although_somebody_has_answered(self) -> None:
+    def test_start_oldest_keeps_requesting_everything_after_a_first_answer(self) -> None:
         bench = Bench(ClientConfig(start=Start.OLDEST))
         bench.deliver(300, peer=OTHER)
         bench.run(0.45)
         assert bench.requests == [(1, MAX_SEQUENCE)] * 5
 
-    def test_live_waits_for_one_that_the_first_overtook(self) -> None:
+    def test_start_live_waits_for_a_message_overtaken_by_the_first(self) -> None:
         bench = Bench(ClientConfig())
         bench.deliver(501)
         bench.run(0.01)
@@ -547,7 +550,7 @@ class TestStart:
         bench.deliver(502)
         assert bench.sequences == [500, 501, 502, 503]
 
-    def test_it_begins_when_it_is_ticked_and_not_between_two_batches(self) -> None:
+    def test_the_start_position_is_decided_on_a_tick_and_not_between_batches(self) -> None:
         bench = Bench(ClientConfig())
         bench.deliver(5)
         bench.now += 0.5  # The process was busy.
@@ -556,7 +559,7 @@ class TestStart:
         bench.tick()
         assert bench.sequences == [4, 5, 6]
 
-    def test_oldest_asks_several_times_and_takes_the_lowest_answer(self) -> None:
+    def test_start_oldest_requests_several_times_and_begins_at_the_lowest_answer(self) -> None:
         bench = Bench(ClientConfig(start=Start.OLDEST))
         bench.deliver(900)
         for lowest in (300, 200, 250):
@@ -569,7 +572,7 @@ class TestStart:
         assert bench.sequences[:2] == [200, 201]
         assert (202, 249) in bench.requests
 
-    def test_oldest_of_an_empty_stream_is_the_first_that_comes(self) -> None:
+    def test_start_oldest_on_an_empty_stream_begins_at_the_first_message(self) -> None:
         bench = Bench(ClientConfig(start=Start.OLDEST))
         bench.run(5)
         assert set(bench.requests) == {(1, MAX_SEQUENCE)}
@@ -577,7 +580,7 @@ class TestStart:
         bench.run(0.1)
         assert bench.sequences == [7]
 
-    def test_a_number_is_asked_for_at_once(self) -> None:
+    def test_start_at_a_number_requests_it_at_once(self) -> None:
         bench = Bench(ClientConfig(start=40))
         bench.deliver(50, 39)
         bench.run(0.03)
@@ -586,16 +589,16 @@ class TestStart:
         assert bench.sequences == list(range(40, 51))
         assert bench.told(ClientFailed) == []
 
-    def test_who_does_not_subscribe_asks_for_nothing(self) -> None:
+    def test_a_client_that_does_not_subscribe_sends_no_requests(self) -> None:
         bench = Bench(ClientConfig(start=Start.OLDEST, subscribe=False))
         bench.run(60)
         assert bench.requests == []
 
 
-class TestForgeries:
-    @pytest.mark.parametrize("peer", [BACKBONE, STRANGER])
+class TestForgedNumbers:
+    @pytest.mark.parametrize("peer", [BACKBONE, OTHER_HOST])
     @pytest.mark.parametrize("start", [Start.LIVE, Start.OLDEST, 1])
-    def test_one_forged_number_does_not_ruin_a_stream(self, start: Start | int, peer: Address) -> None:
+    def test_one_forged_sequence_number_loses_nothing(self, start: Start | int, peer: Address) -> None:
         bench = Bench(ClientConfig(start=start))
         bench.deliver(1)
         bench.run(2)
@@ -609,7 +612,7 @@ class TestForgeries:
         assert bench.told(ClientFailed) == []
         assert all(last < 2_000 or first == 1 for first, last in bench.requests)
 
-    def test_one_damaged_number_a_little_too_high_costs_nothing_while_the_stream_goes_on(self) -> None:
+    def test_a_slightly_too_high_sequence_number_loses_nothing_while_the_stream_continues(self) -> None:
         bench = Bench(FIRST)
         bench.deliver(*range(1, 11))
         bench.deliver(1_000)
@@ -619,7 +622,7 @@ class TestForgeries:
         assert bench.sequences == list(range(1, 1_011))
         assert bench.told(MessagesLost) == []
 
-    def test_a_message_far_ahead_is_handed_over_once_the_stream_is_seen_to_be_there(self) -> None:
+    def test_a_jump_is_delivered_once_following_messages_confirm_it(self) -> None:
         bench = Bench(ClientConfig(start=1, repair=RepairConfig(attempts=1)))
         bench.deliver(1)
         bench.deliver(5_000)
@@ -630,21 +633,21 @@ class TestForgeries:
         assert bench.sequences == [1, 5_000, 5_001, 5_002]
         assert (bench.told(MessagesLost)[0].first, bench.told(MessagesLost)[-1].last) == (2, 4_999)
 
-    def test_a_message_far_ahead_that_nothing_contradicts_is_believed_in_the_end(self) -> None:
+    def test_a_jump_without_contradiction_is_delivered_after_the_timeout(self) -> None:
         bench = Bench(ClientConfig(start=1, repair=RepairConfig(attempts=1)))
         bench.deliver(1)
         bench.deliver(5_000)
         bench.run(3 * UNCONFIRMED_TIMEOUT)
         assert bench.sequences == [1, 5_000]
 
-    def test_two_backbones_at_once_are_noticed(self) -> None:
+    def test_two_backbones_numbering_one_stream_stop_the_client(self) -> None:
         bench = Bench(FIRST)
         for sequence in range(1, 10):
             bench.deliver(sequence)
             bench.receive(Deliver(sequence, b"of the other %d" % sequence))
         assert len(bench.told(ClientFailed)) == 1
 
-    def test_live_begins_with_what_came_live(self) -> None:
+    def test_start_live_begins_with_a_message_of_the_backbone_not_a_repair(self) -> None:
         bench = Bench(ClientConfig())
         bench.deliver(5_000)
         bench.run(0.05)
@@ -652,7 +655,7 @@ class TestForgeries:
         bench.run(0.1)
         assert bench.sequences == [5_000]
 
-    def test_what_the_backbone_itself_sends_takes_the_place_of_what_waits_under_its_number(self) -> None:
+    def test_a_message_of_the_backbone_replaces_a_buffered_one_of_the_same_number(self) -> None:
         store = MemoryStore()
         bench = Bench(FIRST, store=store)
         bench.deliver(1, 2)
@@ -664,28 +667,30 @@ class TestForgeries:
         assert store.get(5) == data_of(5)
         bench.receive(Deliver(9, b"of another number, and damaged"), peer=BACKBONE)
         bench.deliver(9, peer=OTHER)
-        assert store.get(9) != data_of(9)  # Anybody may say so, and only the backbone knows.
+        assert store.get(9) != data_of(9)  # Only the backbone may replace a message.
 
-    def test_what_others_made_up_at_the_end_of_the_stream_says_nothing_about_the_backbone(self) -> None:
+    def test_forged_repairs_past_the_end_do_not_count_as_a_second_backbone(self) -> None:
         bench = Bench(FIRST)
         bench.deliver(1, 2)
         bench.run(3)
         made_up = range(3, 3 + CONTRADICTIONS)
-        bench.receive(*(Deliver(number, b"made up") for number in made_up), peer=STRANGER)  # A tail probe asked for it.
+        bench.receive(
+            *(Deliver(number, b"made up") for number in made_up), peer=OTHER_HOST
+        )  # Within the range of a tail probe.
         bench.deliver(*made_up)
         bench.deliver(made_up.stop)
         assert bench.told(ClientFailed) == []
         assert bench.sequences == list(range(1, made_up.stop + 1))
         assert bench.drops["false_repair"] == CONTRADICTIONS
         bench.receive(*(Deliver(number, b"of another backbone") for number in made_up))
-        assert len(bench.told(ClientFailed)) == 1, "what the backbone has said since is its own word"
+        assert len(bench.told(ClientFailed)) == 1, "messages of the backbone after its own are a contradiction"
 
-    def test_what_others_made_up_is_forgotten_once_the_backbone_is_beyond_it(self) -> None:
+    def test_forged_repairs_are_forgotten_once_the_backbone_has_passed_them(self) -> None:
         bench = Bench(FIRST)
         bench.deliver(1, 2)
         bench.run(3)
         made_up = range(3, 3 + CONTRADICTIONS)
-        bench.receive(*(Deliver(number, b"made up") for number in made_up), peer=STRANGER)
+        bench.receive(*(Deliver(number, b"made up") for number in made_up), peer=OTHER_HOST)
         for number in range(made_up.stop, 300):
             bench.deliver(number)
             bench.run(0.1)
@@ -693,17 +698,17 @@ class TestForgeries:
         assert len(bench.told(ClientFailed)) == 1
         assert bench.drops["false_repair"] == 0
 
-    def test_what_the_backbone_says_takes_the_place_of_what_others_made_up(self) -> None:
+    def test_a_message_of_the_backbone_replaces_a_forged_repair(self) -> None:
         store = MemoryStore()
         bench = Bench(FIRST, store=store)
         bench.deliver(1, 2, 5)
         bench.run(0.1)
-        bench.receive(Deliver(4, b"made up"), Deliver(3, b"made up"), peer=STRANGER)
+        bench.receive(Deliver(4, b"made up"), Deliver(3, b"made up"), peer=OTHER_HOST)
         bench.deliver(3, 4)
         assert [store.get(number) for number in (3, 4)] == [data_of(3), data_of(4)]
         assert bench.drops["false_repair"] == 2
 
-    def test_what_is_in_doubt_is_asked_for_slowly_and_given_up_when_the_stream_stands_still(self) -> None:
+    def test_a_suspected_gap_is_requested_slowly_and_given_up_on_an_idle_stream(self) -> None:
         bench = Bench(FIRST)
         bench.deliver(1, 2, 1_000)
         for sequence in range(3, 8):
@@ -718,7 +723,7 @@ class TestForgeries:
         assert bench.told(MessagesLost) == [MessagesLost(8, 999)]
         assert bench.sequences == [*range(1, 8), 1_000]
 
-    def test_a_jump_that_is_contradicted_is_forgotten(self) -> None:
+    def test_a_contradicted_jump_is_discarded(self) -> None:
         bench = Bench(FIRST)
         bench.deliver(1)
         bench.deliver(100_000)
@@ -731,7 +736,7 @@ class TestForgeries:
         bench.deliver(40)
         assert bench.drops["implausible"] == 2
 
-    def test_no_silence_makes_a_jump_beyond_all_measure_true(self) -> None:
+    def test_an_implausibly_large_jump_is_never_confirmed_by_silence(self) -> None:
         bench = Bench(FIRST)
         bench.deliver(1)
         bench.deliver(2**30)
@@ -739,7 +744,7 @@ class TestForgeries:
         bench.deliver(2, 3)
         assert bench.sequences == [1, 2, 3]
 
-    def test_the_last_jump_is_the_one_to_be_confirmed(self) -> None:
+    def test_only_the_latest_jump_can_be_confirmed(self) -> None:
         bench = Bench(ONE_ATTEMPT)
         bench.deliver(1)
         bench.deliver(2**30)
@@ -748,7 +753,7 @@ class TestForgeries:
         bench.run(2)
         assert bench.sequences == [1, 5_000, 5_001, 5_002]
 
-    def test_a_jump_that_was_confirmed_is_a_witness_too(self) -> None:
+    def test_a_confirmed_jump_counts_as_a_confirmation(self) -> None:
         bench = Bench(ONE_ATTEMPT)
         bench.deliver(1)
         bench.deliver(5_000)
@@ -772,21 +777,21 @@ class TestForgeries:
         bench.deliver(1)
         bench.run(1.5)
         bench.deliver(1_500)
-        bench.deliver(1_000, peer=STRANGER)  # Within what a tail probe asked for.
+        bench.deliver(1_000, peer=OTHER_HOST)  # Within the range of a tail probe.
         bench.deliver(2)
         bench.run(1)
         assert bench.requests
         assert all(last <= 1_000 + MAX_RANGE for _, last in bench.requests)
 
-    def test_repairs_do_not_raise_the_tide(self) -> None:
+    def test_repairs_do_not_advance_the_stream_head(self) -> None:
         bench = Bench(FIRST)
         bench.deliver(1)
         bench.run(1.5)
-        bench.deliver(1_000, peer=STRANGER)
+        bench.deliver(1_000, peer=OTHER_HOST)
         bench.deliver(2_000)
         assert bench.drops["implausible"] == 1
 
-    def test_a_jump_is_believed_as_soon_as_doubts_end(self) -> None:
+    def test_the_gap_before_a_jump_is_requested_as_soon_as_the_jump_is_settled(self) -> None:
         bench = Bench(FIRST)
         bench.deliver(1)
         bench.run(0.3)
@@ -794,7 +799,7 @@ class TestForgeries:
         bench.run(UNCONFIRMED_TIMEOUT + 0.05)
         assert (1_026, 2_049) in bench.requests
 
-    def test_silence_while_the_backbone_is_gone_confirms_no_jump(self) -> None:
+    def test_silence_of_an_unresponsive_backbone_confirms_no_jump(self) -> None:
         bench = Bench(FIRST)
         bench.deliver(1)
         bench.deliver(100_000)
@@ -808,7 +813,7 @@ class TestForgeries:
         bench.deliver(4, 5)
         assert bench.sequences == [1, 2, 3, 4, 5]
 
-    def test_silence_while_the_backbone_is_gone_makes_no_loss_certain(self) -> None:
+    def test_silence_of_an_unresponsive_backbone_confirms_no_loss(self) -> None:
         bench = Bench(ONE_ATTEMPT)
         bench.deliver(1, 2, 1_000)
         bench.answering = False
@@ -818,7 +823,7 @@ class TestForgeries:
         assert bench.told(MessagesLost) == []
 
     @pytest.mark.parametrize("start", [Start.LIVE, Start.OLDEST, 5])
-    def test_one_damaged_number_among_the_first_costs_nothing(self, start: Start | int) -> None:
+    def test_one_damaged_sequence_number_among_the_first_loses_nothing(self, start: Start | int) -> None:
         bench = Bench(ClientConfig(start=start))
         bench.deliver(5)
         bench.deliver(1_000_000)
@@ -832,22 +837,22 @@ class TestForgeries:
         bench.run(1)
         assert bench.sequences == list(range(5, 24))
 
-    def test_a_jump_among_the_first_is_taken_where_others_confirm_it(self) -> None:
+    def test_a_jump_among_the_first_messages_is_accepted_if_confirmed(self) -> None:
         bench = Bench(ClientConfig(repair=RepairConfig(attempts=1)))
         bench.deliver(5, 6, 5_000, 5_001, 5_002)
         bench.run(2)
         assert bench.sequences == [5, 6, 5_000, 5_001, 5_002]
 
-    def test_a_jump_of_others_among_the_first_is_not(self) -> None:
+    def test_a_jump_in_a_repair_among_the_first_messages_is_dropped(self) -> None:
         bench = Bench(ClientConfig(start=Start.OLDEST))
         bench.deliver(1, 2)
-        bench.deliver(100_000, peer=STRANGER)
+        bench.deliver(100_000, peer=OTHER_HOST)
         bench.run(2)
         bench.deliver(3)
         assert bench.sequences == [1, 2, 3]
         assert bench.drops["implausible"] == 1
 
-    def test_a_lone_message_after_a_hole_is_handed_over_as_soon_as_doubts_end(self) -> None:
+    def test_a_single_message_after_a_gap_is_delivered_once_it_is_settled(self) -> None:
         bench = Bench(FIRST)
         bench.deliver(1, 2)
         bench.run(20)
@@ -857,9 +862,9 @@ class TestForgeries:
         bench.run(0.75)
         assert bench.sequences == [1, 2, 1_000]
 
-    @pytest.mark.parametrize("peer", [BACKBONE, STRANGER])
+    @pytest.mark.parametrize("peer", [BACKBONE, OTHER_HOST])
     @pytest.mark.parametrize("start", [Start.LIVE, Start.OLDEST])
-    def test_not_even_while_it_is_joined(self, start: Start, peer: Address) -> None:
+    def test_a_forged_first_sequence_number_does_not_set_the_start_position(self, start: Start, peer: Address) -> None:
         bench = Bench(ClientConfig(start=start))
         bench.deliver(MAX_SEQUENCE, peer=peer)
         bench.deliver(1, 2)
@@ -870,7 +875,7 @@ class TestForgeries:
         assert bench.told(MessagesLost) == []
         assert bench.client.next_sequence == 4
 
-    def test_a_stream_may_really_jump(self) -> None:
+    def test_two_messages_after_a_large_jump_confirm_it(self) -> None:
         bench = Bench(ClientConfig(start=1, repair=RepairConfig(attempts=1)))
         bench.deliver(1)
         bench.deliver(2**40)
@@ -880,19 +885,19 @@ class TestForgeries:
         bench.run(0.05)
         assert bench.requests[-1][0] > 1
 
-    def test_number_0_is_none(self) -> None:
+    def test_sequence_number_0_is_dropped(self) -> None:
         bench = Bench()
         bench.deliver(0)
         assert bench.drops["implausible"] == 1
 
 
-class TestRegress:
+class TestSequenceRegression:
     def stream(self, config: ClientConfig = FIRST, last: int = 200) -> Bench:
         bench = Bench(config)
         for sequence in range(1, last + 1):
             bench.deliver(sequence)
             bench.run(0.1)
-        bench.run(90)  # What was asked for meanwhile is forgotten.
+        bench.run(90)  # Recorded requests expire meanwhile.
         return bench
 
     @pytest.mark.parametrize(
@@ -900,10 +905,10 @@ class TestRegress:
         [FIRST, ClientConfig(start=1, history_bytes=2_000), ClientConfig(start=1, journal=False)],
         ids=["held", "evicted", "nojournal"],
     )
-    def test_numbers_that_fall_stop_the_client_once(self, config: ClientConfig) -> None:
+    def test_a_sequence_regression_stops_the_client_once(self, config: ClientConfig) -> None:
         bench, enough = self.stream(config), CONTRADICTIONS if config is FIRST else REGRESSION_CONFIRMATIONS
         bench.receive(*(Deliver(number, b"something else") for number in range(1, enough)))
-        assert bench.told(ClientFailed) == []  # One may be a late duplicate, or damaged.
+        assert bench.told(ClientFailed) == []  # A single one may be a late duplicate or damaged.
         bench.receive(Deliver(enough, b"and more"))
         bench.receive(Deliver(enough + 1, b"and more of that"))
         failures = bench.told(ClientFailed)
@@ -916,19 +921,19 @@ class TestRegress:
         assert bench.sequences[-1] == 200
         assert len(bench.told(ClientFailed)) == 1
 
-    def test_the_same_message_again_is_a_late_duplicate(self) -> None:
+    def test_an_old_message_with_the_same_payload_is_a_late_duplicate(self) -> None:
         bench = self.stream()
         bench.deliver(1, 100, 200)
         assert bench.told(ClientFailed) == []
 
-    def test_a_duplicate_of_what_is_no_longer_held_is_no_regress_while_it_may_be_late(self) -> None:
+    def test_a_recent_duplicate_of_an_evicted_message_is_no_regression(self) -> None:
         bench = Bench(ClientConfig(start=1, journal=False))
         bench.deliver(*range(1, 50))
         bench.run(4)
         bench.deliver(10, 49)
         assert bench.told(ClientFailed) == []
 
-    def test_repairs_that_seem_to_come_from_the_backbone_are_none(self) -> None:
+    def test_repeated_repairs_from_the_backbones_address_are_no_regression(self) -> None:
         bench = Bench(ClientConfig(start=1, journal=False))
         bench.deliver(1, 2, 5)
         bench.run(0.5)
@@ -938,7 +943,7 @@ class TestRegress:
         assert bench.sequences == [1, 2, 3, 4, 5]
         assert bench.told(ClientFailed) == []
 
-    def test_three_of_them_are_none_either(self) -> None:
+    def test_three_repairs_from_the_backbones_address_are_no_regression(self) -> None:
         bench = Bench(ClientConfig(start=1, journal=False))
         bench.deliver(1, 2, 6)
         bench.run(0.5)
@@ -948,7 +953,7 @@ class TestRegress:
         assert REGRESSION_CONFIRMATIONS == 3
         assert bench.told(ClientFailed) == []
 
-    def test_what_comes_after_the_failure_is_a_counted_drop(self) -> None:
+    def test_a_stopped_client_counts_messages_as_drops(self) -> None:
         bench = self.stream()
         bench.receive(*(Deliver(number, b"something else") for number in range(1, CONTRADICTIONS + 1)))
         received = bench.client.counters.duplicates
@@ -968,37 +973,37 @@ class TestForwards:
         assert all(peer == OTHER for _, packet, peer in bench.sent if isinstance(packet, Deliver))
         return [packet.sequence for packet in bench.packets(Deliver)]
 
-    def test_what_is_held_is_sent_to_the_requester(self) -> None:
+    def test_held_messages_of_a_forwarded_range_are_sent_to_the_requester(self) -> None:
         bench = self.holding(1, 2, 3, 5)
         bench.receive(Forward(OTHER, 2, 9))
         assert bench.packets(Deliver) == [Deliver(sequence, data_of(sequence)) for sequence in (2, 3, 5)]
         assert self.answers(bench) == [2, 3, 5]
 
-    def test_of_a_long_range_the_lowest_1024(self) -> None:
+    def test_a_long_forwarded_range_is_answered_with_its_lowest_1024_messages(self) -> None:
         bench = self.holding(*range(1, 2_001))
         bench.receive(Forward(OTHER, 1, MAX_SEQUENCE))
         bench.run(0.5)
         assert self.answers(bench) == list(range(1, 1_025))
 
-    def test_nothing_is_answered_if_nothing_is_held(self) -> None:
+    def test_a_forward_for_messages_not_held_is_a_counted_drop(self) -> None:
         bench = self.holding(1, 2)
         bench.receive(Forward(OTHER, 3, 9))
         assert self.answers(bench) == []
         assert bench.drops["forward_not_held"] == 1
 
-    @pytest.mark.parametrize("peer", [STRANGER, ("10.0.0.1", 2324)])
-    def test_a_forward_from_anyone_but_the_backbone_is_dropped(self, peer: Address) -> None:
+    @pytest.mark.parametrize("peer", [OTHER_HOST, ("10.0.0.1", 2324)])
+    def test_a_forward_from_another_address_than_the_backbones_is_dropped(self, peer: Address) -> None:
         bench = self.holding(1)
         bench.receive(Forward(OTHER, 1, 1), peer=peer)
         assert self.answers(bench) == []
         assert bench.drops["foreign_forward"] == 1
 
-    def test_port_0_cannot_be_answered(self) -> None:
+    def test_a_forward_for_port_0_is_not_answered(self) -> None:
         bench = self.holding(1)
         bench.receive(Forward(("10.0.0.8", 0), 1, 1))
         assert bench.packets(Deliver) == []
 
-    def test_nojournal_answers_nothing(self) -> None:
+    def test_a_client_with_nojournal_answers_no_forwards(self) -> None:
         history = MemoryStore()
         history.put(1, [data_of(1)])
         bench = Bench(ClientConfig(start=1, journal=False), store=history)
@@ -1008,7 +1013,7 @@ class TestForwards:
         assert history.get(2) is None
 
     @pytest.mark.parametrize("size", [0, 1_000, 60_000])
-    def test_a_requester_gets_no_more_bytes_than_its_budget(self, size: int) -> None:
+    def test_answers_to_a_requester_stay_within_its_byte_budget(self, size: int) -> None:
         bench = Bench()
         bench.receive(*(Deliver(sequence, bytes(size)) for sequence in range(1, 1_025)))
         bench.sent.clear()
@@ -1025,14 +1030,14 @@ class TestForwards:
         if size < 60_000:
             assert len(self.answers(bench)) == 4 * 1_024
 
-    def test_what_was_repaired_and_what_still_waits_is_answered_too(self) -> None:
+    def test_repaired_and_buffered_messages_are_sent_to_a_requester(self) -> None:
         bench = self.holding(1, 4)
         bench.run(0.03)
         bench.deliver(3, peer=OTHER)
         bench.receive(Forward(OTHER, 1, 9))
         assert self.answers(bench) == [1, 3, 4]
 
-    def test_who_does_not_subscribe_answers_from_a_store_of_its_own(self) -> None:
+    def test_a_client_that_does_not_subscribe_answers_from_its_store(self) -> None:
         history = MemoryStore()
         history.put(1, [data_of(1)])
         bench = Bench(ClientConfig(subscribe=False), store=history)
@@ -1042,7 +1047,7 @@ class TestForwards:
 
 
 class TestStartAhead:
-    def test_a_publisher_that_starts_ahead_of_the_stream_is_acknowledged(self) -> None:
+    def test_a_publisher_with_a_start_ahead_of_the_stream_is_acknowledged(self) -> None:
         bench = Bench(ClientConfig(start=1_000))
         bench.run(1)
         bench.client.publish(b"early", bench.now)
@@ -1052,9 +1057,9 @@ class TestStartAhead:
         assert bench.sequences == []
 
 
-class TestForgedFirst:
+class TestForgedFirstNumber:
     @pytest.mark.parametrize("start", [Start.OLDEST, Start.LIVE, 5])
-    def test_one_forged_number_begins_no_stream(self, start: Start | int) -> None:
+    def test_one_forged_first_message_does_not_begin_the_stream(self, start: Start | int) -> None:
         bench = Bench(ClientConfig(start=start))
         bench.run(1)
         bench.receive(Deliver(MAX_SEQUENCE, b"forged"), peer=OTHER if start is Start.OLDEST else BACKBONE)
@@ -1067,7 +1072,7 @@ class TestForgedFirst:
 
 
 class TestPause:
-    def test_what_waits_is_corrected_meanwhile(self) -> None:
+    def test_buffered_messages_are_corrected_while_paused(self) -> None:
         bench = Bench()
         bench.client.pause()
         bench.receive(Deliver(1, b"damaged"))
@@ -1077,7 +1082,7 @@ class TestPause:
         bench.drain()
         assert [message.payload for message in bench.messages] == [data_of(1)]
 
-    def test_nothing_is_handed_over_until_resume(self) -> None:
+    def test_a_paused_client_delivers_nothing_until_resume(self) -> None:
         bench = Bench()
         bench.client.pause()
         bench.deliver(1, 2)
@@ -1089,7 +1094,7 @@ class TestPause:
 
     @pytest.mark.parametrize("journal", [True, False])
     @pytest.mark.parametrize("size", [10, 333, 2_000])
-    def test_what_exceeds_the_buffer_is_asked_for_again_and_nothing_is_lost(self, journal: bool, size: int) -> None:
+    def test_messages_beyond_the_buffer_of_a_paused_client_are_requested_again(self, journal: bool, size: int) -> None:
         bench = Bench(ClientConfig(start=1, buffer_bytes=10_000, journal=journal))
         bench.client.pause()
         for sequence in range(1, 201):
@@ -1110,7 +1115,7 @@ class TestPause:
         assert bench.sequences == list(range(1, 201))
 
     @pytest.mark.parametrize("journal", [True, False])
-    def test_nor_if_it_came_all_at_once_and_far_exceeds_the_buffer(self, journal: bool) -> None:
+    def test_a_batch_far_beyond_the_buffer_of_a_paused_client_is_requested_again(self, journal: bool) -> None:
         bench = Bench(ClientConfig(start=1, buffer_bytes=2_000, journal=journal))
         bench.client.pause()
         bench.deliver(*range(1, 301))
@@ -1126,7 +1131,7 @@ class TestPause:
         assert bench.told(MessagesLost) == []
         assert bench.sequences == list(range(1, 301))
 
-    def test_what_is_recalled_after_a_pause_was_received_when_it_came(self) -> None:
+    def test_messages_recalled_after_a_pause_keep_their_receive_time(self) -> None:
         bench = Bench(ClientConfig(start=1, buffer_bytes=2_000))
         bench.client.pause()
         bench.deliver(*range(1, 101))
@@ -1137,18 +1142,18 @@ class TestPause:
         assert bench.sequences == list(range(1, 101))
         assert {message.received_at for message in bench.messages} == {came}
 
-    def test_a_pause_from_within_holds_from_the_next_run_on(self) -> None:
+    def test_a_pause_in_an_event_handler_takes_effect_at_the_next_run(self) -> None:
         bench = Bench()
         bench.deliver(1, 2, 3, 5, 6, 7)
 
-        class PausesAtLoss(list[tuple[float, object]]):
-            def __iadd__(self, told: Iterable[tuple[float, object]]) -> PausesAtLoss:  # type: ignore[override,misc]
+        class PauseOnLoss(list[tuple[float, object]]):
+            def __iadd__(self, told: Iterable[tuple[float, object]]) -> PauseOnLoss:  # type: ignore[override,misc]
                 self.extend(told)
                 if any(isinstance(event, MessagesLost) for _, event in self):
                     bench.client.pause()
                 return self
 
-        bench.events = PausesAtLoss(bench.events)
+        bench.events = PauseOnLoss(bench.events)
         bench.run(30)
         assert (bench.told(MessagesLost), bench.sequences) == ([MessagesLost(4, 4)], [1, 2, 3])
         bench.events = list(bench.events)
@@ -1156,7 +1161,7 @@ class TestPause:
         bench.drain()
         assert bench.sequences == [1, 2, 3, 5, 6, 7]
 
-    def test_a_full_buffer_behind_a_gap_that_nobody_fills_loses_only_the_gap(self) -> None:
+    def test_a_full_buffer_behind_an_unrepairable_gap_loses_only_the_gap(self) -> None:
         bench = Bench(ClientConfig(start=1, buffer_bytes=3_000))
         bench.deliver(1)
         for sequence in range(3, 201):
@@ -1166,27 +1171,27 @@ class TestPause:
         assert bench.told(MessagesLost) == [MessagesLost(2, 2)]
         assert bench.sequences == [1, *range(3, 201)]
 
-    def test_a_batch_larger_than_the_buffer_is_no_overflow(self) -> None:
+    def test_a_batch_larger_than_the_buffer_is_delivered_without_overflow(self) -> None:
         bench = Bench(ClientConfig(start=1, buffer_bytes=3_000, journal=False))
         bench.deliver(*range(1, 201))
         assert bench.sequences == list(range(1, 201))
         assert bench.drops["buffer_full"] == 0
 
-    def test_who_takes_one_delivery_at_a_time_costs_no_more_than_the_buffer(self) -> None:
+    def test_pending_deliveries_of_a_slow_application_stay_within_the_buffer(self) -> None:
         bench = Bench(ClientConfig(start=1, buffer_bytes=10_000, journal=False, repair=RepairConfig(attempts=1)))
 
-        class PausesAtMessages(list[tuple[float, object]]):
-            def __iadd__(self, told: Iterable[tuple[float, object]]) -> PausesAtMessages:  # type: ignore[override,misc]
+        class PauseOnMessages(list[tuple[float, object]]):
+            def __iadd__(self, told: Iterable[tuple[float, object]]) -> PauseOnMessages:  # type: ignore[override,misc]
                 news = list(told)
                 self.extend(news)
                 if any(isinstance(event, MessagesDelivered) for _, event in news):
                     bench.client.pause()
                 return self
 
-        bench.events = PausesAtMessages(bench.events)
+        bench.events = PauseOnMessages(bench.events)
         for first in range(1, 1_000, 20):
             bench.deliver(*range(first, first + 9), *range(first + 10, first + 20))
-            bench.run(12)  # The one between them is given up.
+            bench.run(12)  # The gap between the runs is given up.
             bench.client.resume(bench.now)
             bench.drain()
         told = [event for event in bench.client._delivery_queue._pending if isinstance(event, MessagesDelivered)]
@@ -1199,7 +1204,7 @@ class TestEnvelopes:
     def enveloped(self, sequence: int, counter: int, payload: bytes = b"p", publisher: bytes = b"someones") -> Deliver:
         return Deliver(sequence, wrap(publisher, counter, payload))
 
-    def test_the_envelope_is_taken_off_and_repeats_are_dropped(self) -> None:
+    def test_envelopes_are_removed_and_duplicates_dropped(self) -> None:
         bench = Bench()
         bench.receive(*(self.enveloped(sequence, counter) for sequence, counter in enumerate([0, 1, 0, 2, 1, 3], 1)))
         assert bench.sequences == [1, 2, 4, 6]
@@ -1207,12 +1212,12 @@ class TestEnvelopes:
         assert bench.messages[0].payload == wrap(b"someones", 0, b"p")
         assert bench.client.counters.repeats == 2
 
-    def test_two_publishers_have_each_their_own_counters(self) -> None:
+    def test_each_publisher_is_deduplicated_by_its_own_counters(self) -> None:
         bench = Bench()
         bench.receive(self.enveloped(1, 0), self.enveloped(2, 0, publisher=b"anothers"))
         assert bench.sequences == [1, 2]
 
-    def test_raw_hands_over_everything_as_it_is(self) -> None:
+    def test_a_raw_client_delivers_duplicates_with_their_envelopes(self) -> None:
         bench = Bench(ClientConfig(start=1, raw=True))
         bench.receive(self.enveloped(1, 0), self.enveloped(2, 0))
         assert [message.data for message in bench.messages] == [wrap(b"someones", 0, b"p")] * 2
@@ -1227,7 +1232,7 @@ class TestPublishing:
         bench.drain()
         return tickets
 
-    def test_it_is_published_when_it_comes_back(self) -> None:
+    def test_a_message_is_published_once_it_returns(self) -> None:
         bench = self.publisher()
         (ticket,) = self.publish(bench, b"hello")
         (push,) = bench.packets(Push)
@@ -1238,7 +1243,7 @@ class TestPublishing:
         assert bench.published == [(ticket, 1)]
         assert [message.data for message in bench.messages] == [b"hello"]
 
-    def test_it_waits_for_the_backbone(self) -> None:
+    def test_messages_are_not_sent_before_the_backbone_answers(self) -> None:
         bench = self.publisher(connect=False)
         self.publish(bench, b"hello")
         bench.run(1)
@@ -1247,13 +1252,13 @@ class TestPublishing:
         bench.run(1)
         assert len(bench.packets(Push)) >= 1
 
-    def test_what_is_no_return_of_ours_publishes_nothing(self) -> None:
+    def test_messages_of_other_publishers_acknowledge_nothing(self) -> None:
         bench = self.publisher()
         self.publish(bench, b"hello")
         bench.receive(Deliver(1, b"hello"), Deliver(2, wrap(b"someones", 0, b"hello")))
         assert bench.published == []
 
-    def test_a_repair_can_bring_it_back(self) -> None:
+    def test_a_repair_acknowledges_a_published_message(self) -> None:
         bench = self.publisher()
         self.publish(bench, b"hello")
         bench.deliver(1, 3)
@@ -1261,7 +1266,7 @@ class TestPublishing:
         bench.receive(Deliver(2, bench.packets(Push)[0].data), peer=OTHER)
         assert bench.published == [(0, 2)]
 
-    def test_raw_is_the_bare_document(self) -> None:
+    def test_a_raw_publisher_sends_payloads_without_envelopes(self) -> None:
         bench = self.publisher(raw=True, outbox=OutboxConfig(raw=True))
         self.publish(bench, b"same", b"same", b"other")
         bench.tick()
@@ -1269,24 +1274,24 @@ class TestPublishing:
         bench.receive(Deliver(1, b"same"), Deliver(2, b"other"), Deliver(3, b"same"), Deliver(4, b"same"))
         assert bench.published == [(0, 1), (2, 2), (1, 3)]
 
-    def test_who_does_not_subscribe_asks_for_confirmation(self) -> None:
+    def test_a_publisher_that_does_not_subscribe_requests_confirmation(self) -> None:
         bench = self.publisher(subscribe=False)
         self.publish(bench, b"hello")
         (push,) = bench.packets(Push)
         assert push.confirm
-        bench.receive(Deliver(7, push.data), peer=STRANGER)
+        bench.receive(Deliver(7, push.data), peer=OTHER_HOST)
         assert bench.published == []
         bench.receive(Deliver(7, push.data))
         assert bench.published == [(0, 7)]
         assert bench.messages == []
 
-    def test_version_1_has_its_own_push(self) -> None:
+    def test_a_v1_publisher_sends_v1_pushes(self) -> None:
         bench = self.publisher(dialect=Dialect.V1)
         self.publish(bench, b"hello")
         assert bench.packets(Push)[0].dialect is Dialect.V1
 
     @pytest.mark.parametrize(("raw", "limit"), [(False, 65_478), (True, 65_498)])
-    def test_a_message_that_fits_no_datagram_is_refused(self, raw: bool, limit: int) -> None:
+    def test_publishing_a_message_larger_than_a_datagram_is_refused(self, raw: bool, limit: int) -> None:
         bench = self.publisher(outbox=OutboxConfig(raw=raw))
         self.publish(bench, bytes(limit))
         assert len(bench.packets(Push)[0].data) == 65_498
@@ -1294,7 +1299,7 @@ class TestPublishing:
             self.publish(bench, bytes(limit + 1))
 
     @pytest.mark.parametrize("limits", [{"queue_messages": 10}, {"queue_bytes": 10 * 30}])
-    def test_a_full_queue_refuses_more_until_something_came_back(self, limits: dict[str, int]) -> None:
+    def test_a_full_send_queue_refuses_messages_until_an_ack(self, limits: dict[str, int]) -> None:
         bench = self.publisher(outbox=OutboxConfig(**limits))
         self.publish(bench, *[bytes(10)] * 10)
         with pytest.raises(PublishQueueFull):
@@ -1303,7 +1308,7 @@ class TestPublishing:
         self.publish(bench, bytes(10))
 
     @pytest.mark.parametrize("alive", [True, False])
-    def test_what_never_comes_back_fails_once(self, alive: bool) -> None:
+    def test_an_unacknowledged_message_expires_once(self, alive: bool) -> None:
         bench = self.publisher(outbox=OutboxConfig(timeout=3.0))
         bench.answering = alive
         tickets = self.publish(bench, b"one", b"two")
@@ -1317,7 +1322,7 @@ class TestPublishing:
         assert bench.published == []
         assert len(bench.packets(Push)) == pushes
 
-    def test_without_envelopes_one_number_acknowledges_one_of_two_equal_messages(self) -> None:
+    def test_one_sequence_number_acknowledges_one_of_two_equal_raw_messages(self) -> None:
         bench = Bench(ClientConfig(start=1, raw=True, outbox=OutboxConfig(raw=True)))
         for _ in range(2):
             bench.client.publish(b"same", bench.now)
@@ -1325,7 +1330,7 @@ class TestPublishing:
         bench.receive(Deliver(1, b"same"), Deliver(1, b"same"))
         assert bench.published == [(0, 1)]
 
-    def test_it_fails_in_time_and_not_only_with_the_next_keepalive(self) -> None:
+    def test_a_message_expires_at_its_timeout_and_not_at_the_next_keepalive(self) -> None:
         bench = self.publisher(outbox=OutboxConfig(timeout=2.6))
         bench.run(0.05)
         bench.answering = False
@@ -1344,12 +1349,12 @@ class TestRetransmission:
             bench.client.publish(b"x", bench.now)
             bench.drain()
             bench.run(round_trip)
-            self.bring_back(bench, bench.packets(Push)[-1])
+            self.return_push(bench, bench.packets(Push)[-1])
 
-    def bring_back(self, bench: Bench, push: Push) -> None:
+    def return_push(self, bench: Bench, push: Push) -> None:
         bench.receive(Deliver((bench.client.next_sequence or 0), push.data))
 
-    def test_the_first_timer_is_a_second_and_doubles(self) -> None:
+    def test_the_first_retransmission_timeout_is_one_second_and_doubles(self) -> None:
         bench = self.publisher()
         bench.client.publish(b"x", bench.now)
         bench.drain()
@@ -1357,7 +1362,7 @@ class TestRetransmission:
         times = bench.times(Push)
         assert times[:5] == pytest.approx([0, 1, 3, 7, 11])  # Not over the limit of 4 s.
 
-    def test_the_timer_follows_the_round_trip(self) -> None:
+    def test_the_retransmission_timeout_follows_the_round_trip(self) -> None:
         bench = self.publisher()
         self.exchange(bench, 30, 0.3)
         window = bench.client.send_queue.window
@@ -1365,25 +1370,25 @@ class TestRetransmission:
         assert 0.3 < window.timeout < 0.35
         assert bench.client.send_queue.retransmissions == 0
 
-    def test_what_was_sent_twice_measures_nothing(self) -> None:
+    def test_a_retransmitted_message_gives_no_round_trip_sample(self) -> None:
         bench = self.publisher()
         self.exchange(bench, 30, 0.01)
         window = bench.client.send_queue.window
         before = window.smoothed_rtt
         bench.client.publish(b"x", bench.now)
         bench.drain()
-        bench.run(0.3)  # Sent again after 0.2.
+        bench.run(0.3)  # Retransmitted after 0.2 s.
         assert bench.client.send_queue.retransmissions == 1
-        self.bring_back(bench, bench.packets(Push)[-1])
+        self.return_push(bench, bench.packets(Push)[-1])
         assert window.smoothed_rtt == before
 
-    def test_a_way_longer_than_the_first_timer_is_learnt(self) -> None:
+    def test_a_round_trip_longer_than_the_first_timeout_is_measured(self) -> None:
         bench = self.publisher()
         self.exchange(bench, 10, 1.5)
         assert bench.client.send_queue.window.smoothed_rtt == pytest.approx(1.5, abs=0.01)
         assert bench.client.send_queue.retransmissions <= 2
 
-    def test_what_a_later_message_overtook_by_far_is_sent_again_before_the_timer(self) -> None:
+    def test_a_message_overtaken_by_more_than_the_reordering_window_is_retransmitted_early(self) -> None:
         bench = self.publisher()
         self.exchange(bench, 30, 0.05)
         bench.client.publish(b"lost", bench.now)
@@ -1393,11 +1398,11 @@ class TestRetransmission:
         bench.drain()
         bench.run(0.05)
         pushes = bench.packets(Push)
-        self.bring_back(bench, pushes[-1])
+        self.return_push(bench, pushes[-1])
         bench.run(0)
         assert bench.packets(Push)[len(pushes) :] == [pushes[-2]]
 
-    def test_what_it_overtook_by_little_is_not(self) -> None:
+    def test_a_message_overtaken_within_the_reordering_window_is_not_retransmitted(self) -> None:
         bench = self.publisher()
         self.exchange(bench, 30, 0.05)
         bench.client.publish(b"slow", bench.now)
@@ -1405,11 +1410,11 @@ class TestRetransmission:
         bench.drain()
         bench.run(0.05)
         pushes = bench.packets(Push)
-        self.bring_back(bench, pushes[-1])
+        self.return_push(bench, pushes[-1])
         bench.run(0)
         assert bench.packets(Push) == pushes
 
-    def test_a_message_sent_again_too_early_makes_it_more_patient(self) -> None:
+    def test_a_spurious_retransmission_of_a_client_widens_its_reordering_window(self) -> None:
         bench = self.publisher()
         self.exchange(bench, 30, 0.05)
         bench.client.publish(b"x", bench.now)
@@ -1417,12 +1422,12 @@ class TestRetransmission:
         before = bench.client.send_queue.window.reordering_window
         again = bench.packets(Push)[-1]
         bench.client.publish(b"y", bench.now)
-        self.bring_back(bench, again)
+        self.return_push(bench, again)
         assert bench.client.send_queue.window.reordering_window == before
-        self.bring_back(bench, again)
+        self.return_push(bench, again)
         assert bench.client.send_queue.window.reordering_window > before
 
-    def test_the_window_limits_what_is_under_way(self) -> None:
+    def test_the_congestion_window_limits_messages_in_flight(self) -> None:
         bench = self.publisher(window=WindowConfig(initial=20))
         for _ in range(100):
             bench.client.publish(b"x", bench.now)
@@ -1431,7 +1436,7 @@ class TestRetransmission:
         bench.tick()
         assert len(bench.packets(Push)) == 20
 
-    def test_what_is_published_one_by_one_leaves_in_bursts(self) -> None:
+    def test_messages_published_one_by_one_are_sent_in_bursts(self) -> None:
         bench = self.publisher()
         for _ in range(10):
             bench.client.publish(b"x", bench.now)
@@ -1441,7 +1446,7 @@ class TestRetransmission:
         assert (len(list(first.iter_datagrams())), len(first.datagrams)) == (1, 1)
         assert (len(list(rest.iter_datagrams())), len(rest.datagrams)) == (9, 1)
 
-    def test_memory_of_what_came_back_does_not_grow(self) -> None:
+    def test_memory_of_acknowledged_messages_is_bounded(self) -> None:
         for options in ({"subscribe": False}, {"raw": True}, {"raw": True, "outbox": OutboxConfig(raw=True)}):
             bench = Bench(ClientConfig(start=1, **options))
             for number in range(300):
@@ -1454,7 +1459,7 @@ class TestRetransmission:
             assert len(bench.client.send_queue._acked_sent_at) < 10
 
     @pytest.mark.parametrize("lost", [0.0, 0.3])
-    def test_everything_gets_published_over_a_bad_way(self, lost: float) -> None:
+    def test_every_message_is_published_over_a_lossy_path(self, lost: float) -> None:
         rng = Random(5)
         bench = self.publisher()
         sequence = 0
@@ -1478,13 +1483,13 @@ class TestRetransmission:
         assert len(bench.messages) == 300
 
 
-def outcome(bench: Bench) -> tuple[Any, ...]:
-    """What the application was told, whatever the batches were that it came in."""
+def observed_outcome(bench: Bench) -> tuple[Any, ...]:
+    """Return the application's view of a run, independent of the split into batches."""
     items = [event for _, event in bench.events if isinstance(event, MessagesDelivered | MessagesLost)]
     flat: list[Any] = [
         one for item in items for one in (item.messages if isinstance(item, MessagesDelivered) else [item])
     ]
-    if bench.drops["buffer_full"]:  # Then it is up to the jitter of later attempts when a message finds room.
+    if bench.drops["buffer_full"]:  # Receive times then depend on the jitter of later attempts.
         flat = [one if isinstance(one, MessagesLost) else one._replace(received_at=0) for one in flat]
     counters = bench.client.counters
     return (
@@ -1499,7 +1504,7 @@ def outcome(bench: Bench) -> tuple[Any, ...]:
 
 
 def arrivals_of(rng: Random, length: int) -> list[tuple[Packet | bytes, Address]]:
-    """A stream as it may arrive: disordered, with gaps, repeats, strangers and rubbish."""
+    """Return a stream with reordering, gaps, duplicates, other hosts and malformed datagrams."""
     arrivals: list[tuple[Packet | bytes, Address]] = []
     for index in range(length):
         sequence = max(1, index // 2 + rng.randrange(-3, 8))
@@ -1527,24 +1532,24 @@ class TestProperties:
         st.lists(st.integers(1, 60), min_size=1, max_size=12),
         st.lists(st.integers(1, 200), min_size=0, max_size=5),
     )
-    def test_the_split_into_batches_changes_nothing(
+    def test_events_do_not_depend_on_the_split_into_batches(
         self, seed: int, length: int, config: ClientConfig, sizes: Sequence[int], pauses: Sequence[int]
     ) -> None:
         arrivals = arrivals_of(Random(seed), length)
-        moments = sorted({min(pause, length) for pause in pauses} | {length})
+        pause_points = sorted({min(pause, length) for pause in pauses} | {length})
         outcomes = []
         for split in ([length], [1], sizes):
             bench = Bench(config)
             position = 0
-            for moment in moments:
+            for pause_point in pause_points:
                 turn = 0
-                while position < moment:
-                    end = min(moment, position + split[turn % len(split)])
+                while position < pause_point:
+                    end = min(pause_point, position + split[turn % len(split)])
                     bench.feed(arrivals[position:end])
                     position, turn = end, turn + 1
                 bench.run(0.07)
             bench.run(20)
-            outcomes.append(outcome(bench))
+            outcomes.append(observed_outcome(bench))
         assert outcomes[0] == outcomes[1] == outcomes[2]
 
     @given(
@@ -1558,7 +1563,7 @@ class TestProperties:
             max_size=25,
         ),
     )
-    def test_after_a_tick_the_next_one_is_in_the_future(
+    def test_the_deadline_of_a_client_is_in_the_future_after_a_tick(
         self, seed: int, config: ClientConfig, history: Sequence[tuple[str, float]]
     ) -> None:
         bench = Bench(config, seed=seed)
@@ -1583,7 +1588,7 @@ class TestProperties:
             self.run(bench, wait)
         self.run(bench, 20)
 
-    def test_a_publisher_that_joins_knows_at_once_how_long_a_return_takes(self) -> None:
+    def test_a_publisher_measures_the_round_trip_while_it_searches_the_start_position(self) -> None:
         bench = Bench(ClientConfig())
         bench.client.publish(b"lost", bench.now)
         self.run(bench, 0.5)
@@ -1610,8 +1615,8 @@ class TestProperties:
         bench.now = end
 
     @given(st.integers(1, 10**6), st.integers(2_100, 10**5).map(lambda number: 8 * number + 4))
-    def test_no_timer_of_a_publisher_rounds_to_now(self, offset: int, round_trip: int) -> None:
-        # The grain of the clock is coarser than that of a round trip: what is due must be due by the same sum.
+    def test_the_timeout_of_a_publisher_is_in_the_future_despite_rounding(self, offset: int, round_trip: int) -> None:
+        # The clock is coarser than a round trip, so deadline and check must round alike.
         bench = Bench(ClientConfig(start=1, outbox=OutboxConfig(window=WindowConfig(minimum_timeout=1e-7))))
         bench.answering = False
         bench.now += offset * 2.0**-22
@@ -1625,27 +1630,27 @@ class TestProperties:
         assert after > bench.now
 
 
-class TestStaying:
+class TestLinger:
     def publish(self, bench: Bench, kept: int) -> None:
-        """Publish a message, and let it come back under the number of its ticket plus one."""
+        """Publish a message and return it with the number of its ticket plus one."""
         ticket = bench.client.publish(b"x", bench.now, kept=kept)
         bench.tick()
         bench.receive(Deliver(ticket + 1, wrap(bench.client.send_queue.publisher, ticket, b"x")))
 
-    def test_one_that_published_stays_for_a_while(self) -> None:
+    def test_a_publisher_without_journals_lingers_after_an_ack(self) -> None:
         bench = Bench(ClientConfig(start=1))
         assert bench.client.may_leave_at == 0
         self.publish(bench, 0)
         assert bench.client.may_leave_at == bench.now + QUIET_TIME
 
-    def test_one_whose_messages_journals_are_to_keep_does_not_stay_for_them(self) -> None:
+    def test_a_publisher_does_not_linger_for_messages_that_journals_must_keep(self) -> None:
         bench = Bench(ClientConfig(start=1))
         self.publish(bench, 1)
         assert bench.client.may_leave_at == 0
         self.publish(bench, 0)
         assert bench.client.may_leave_at == bench.now + QUIET_TIME
 
-    def test_what_is_published_while_it_leaves_does_not_keep_it(self) -> None:
+    def test_a_message_published_while_leaving_does_not_extend_the_linger(self) -> None:
         bench = Bench(ClientConfig(start=1))
         first = bench.client.publish(b"x", bench.now)
         bench.client.prepare_to_leave()
@@ -1656,13 +1661,13 @@ class TestStaying:
         bench.receive(Deliver(2, wrap(bench.client.send_queue.publisher, first, b"x")))
         assert bench.client.may_leave_at == bench.now + QUIET_TIME
 
-    def test_one_whose_messages_were_not_kept_stays(self) -> None:
+    def test_a_publisher_lingers_for_messages_that_too_few_journals_kept(self) -> None:
         bench = Bench(ClientConfig(start=1, outbox=OutboxConfig(timeout=3.0)))
         self.publish(bench, 1)
         bench.run(3)
         assert bench.client.may_leave_at == bench.now + QUIET_TIME
 
-    def test_one_that_answers_slowly_stays_until_it_has(self) -> None:
+    def test_a_publisher_lingers_until_its_repair_queue_is_sent(self) -> None:
         bench = Bench(ClientConfig(start=1))
         for _ in range(200):
             ticket = bench.client.publish(bytes(60_000), bench.now)
@@ -1676,21 +1681,21 @@ class TestStaying:
 
 
 class TestStatus:
-    def test_numbers_that_the_backbone_has_given_are_asked_for_at_once(self) -> None:
+    def test_numbers_reported_in_a_status_are_requested_at_once(self) -> None:
         bench = Bench(ClientConfig(start=1))
         bench.receive(Status(bench.client.keepalive.token, 0, 500))
         bench.run(0.1)
         assert (1, 500) in bench.requests
 
     @pytest.mark.parametrize("watch", [True, False])
-    def test_a_client_that_watches_tells_what_journals_have_synced(self, watch: bool) -> None:
+    def test_a_watching_client_reports_journal_progress(self, watch: bool) -> None:
         bench = Bench(ClientConfig(start=1, watch=watch))
         assert all(bool(sent.flags & Flags.WATCHES) is watch for sent in bench.packets(Keepalive))
         holdings = (Holding(1, 500), Holding(3, 400))
         bench.receive(Status(bench.client.keepalive.token, 0, 500, holdings))
         assert bench.told(JournalsSynced) == ([JournalsSynced(holdings)] if watch else [])
 
-    def test_one_that_answers_no_keepalive_of_ours_is_dropped(self) -> None:
+    def test_a_status_with_an_unknown_token_is_dropped(self) -> None:
         bench = Bench(ClientConfig(start=1))
         bench.receive(Status(bytes(16), 0, 500), Asked(bytes(16), 1, 2, 3))
         bench.receive(Status(bench.client.keepalive.token, 0, 500), peer=OTHER)
@@ -1698,7 +1703,7 @@ class TestStatus:
         assert bench.client.missing_count == 0
 
     @pytest.mark.parametrize(("left", "attempts"), [(3, MAX_SEARCH_ATTEMPTS), (0, RepairConfig().attempts)])
-    def test_what_other_clients_have_yet_to_be_asked_for_is_not_given_up(self, left: int, attempts: int) -> None:
+    def test_a_gap_is_not_given_up_while_clients_remain_to_be_asked(self, left: int, attempts: int) -> None:
         bench = Bench(ClientConfig(start=1))
         bench.deliver(1, 3, 4, 5, 6)
         bench.receive(Asked(bench.client.keepalive.token, 2, 2, 3), Asked(bench.client.keepalive.token, 2, 2, left))

@@ -1,4 +1,4 @@
-"""The rules of a client that keeps a journal, without sockets: what it wants durable, and when."""
+"""Rules of a client with a journal, without sockets: durability before delivery."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def data_of(sequence: int) -> bytes:
 
 
 class Bench:
-    """A client on a journal, a clock, and in ``told`` all that it did in the order in which it was done."""
+    """A client with a journal and a clock; ``told`` holds its outputs in order."""
 
     def __init__(self, journal: Any, config: ClientConfig = OLDEST, *, now: float = 1_700_000_000.0) -> None:
         self.now = now
@@ -109,7 +109,7 @@ Open = Callable[[], Any]
 
 @pytest.fixture(params=["disk", "memory"])
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """Open the journal, on disk or in memory; again after each restart."""
+    """Return a function that opens the journal, on disk or in memory, again at each restart."""
     opened: list[Any] = []
 
     def open_it() -> Any:
@@ -137,7 +137,7 @@ def kept(journal: Any) -> dict[int, bytes]:
     }
 
 
-def test_what_is_told_and_sent_is_durable_by_then(journal: Open) -> None:
+def test_messages_are_durable_before_they_are_delivered_or_sent(journal: Open) -> None:
     bench = Bench(journal(), ClientConfig(start=1))
     bench.deliver(1, 2, 4)
     bench.receive(Forward(OTHER, 1, 4))
@@ -156,7 +156,7 @@ def test_what_is_told_and_sent_is_durable_by_then(journal: Open) -> None:
     assert bench.journal.bounds(EPOCH) == Bounds(1, 5, 4)
 
 
-def test_what_comes_in_one_batch_is_persisted_at_once_and_with_its_time(journal: Open) -> None:
+def test_a_batch_is_persisted_in_one_group_with_its_receive_time(journal: Open) -> None:
     bench = Bench(journal(), ClientConfig(start=1))
     bench.deliver(*range(1, 101))
     groups = [unsaved.records for unsaved in bench.all(PendingWrites) if unsaved.records]
@@ -164,7 +164,7 @@ def test_what_comes_in_one_batch_is_persisted_at_once_and_with_its_time(journal:
     assert groups == [[Record(STREAM, EPOCH, number, received_at, data_of(number)) for number in range(1, 101)]]
 
 
-def test_a_loss_is_durable_before_it_is_told(journal: Open) -> None:
+def test_a_loss_is_durable_before_it_is_reported(journal: Open) -> None:
     bench = Bench(journal(), ClientConfig(start=1, repair=RepairConfig(attempts=1)))
     bench.deliver(1, 4, 5)
     for _ in range(60):
@@ -183,7 +183,7 @@ def test_a_loss_is_durable_before_it_is_told(journal: Open) -> None:
     assert bench.journal.bounds(EPOCH).next == bench.sequences[-1] + 1
 
 
-def test_a_restart_goes_on_at_the_watermark(journal: Open) -> None:
+def test_a_restarted_journal_client_continues_at_the_watermark(journal: Open) -> None:
     first = Bench(journal())
     first.deliver(7, 8)
     first.run(10)
@@ -199,7 +199,7 @@ def test_a_restart_goes_on_at_the_watermark(journal: Open) -> None:
     assert second.journal.bounds(EPOCH) == Bounds(7, 11, 10)
 
 
-def test_a_new_journal_begins_at_the_number_that_was_said(journal: Open) -> None:
+def test_a_new_journal_begins_at_the_configured_number(journal: Open) -> None:
     bench = Bench(journal(), ClientConfig(start=5))
     assert bench.journal.bounds(EPOCH) == Bounds(5, 5, 4)
     bench.deliver(4, 6)
@@ -209,7 +209,7 @@ def test_a_new_journal_begins_at_the_number_that_was_said(journal: Open) -> None
     assert again.journal.bounds(EPOCH) == Bounds(5, 5, 6)
 
 
-def test_a_new_journal_begins_with_the_oldest_that_anyone_holds(journal: Open) -> None:
+def test_a_new_journal_begins_with_the_oldest_message_of_any_client(journal: Open) -> None:
     bench = Bench(journal())
     assert bench.journal.bounds(EPOCH) is None
     bench.deliver(9)
@@ -224,12 +224,12 @@ def test_a_new_journal_begins_with_the_oldest_that_anyone_holds(journal: Open) -
 
 
 def with_gap(journal: Any) -> None:
-    """Keep 1 to 3 and 5 to 8, as a client has that misses 4."""
+    """Save 1 to 3 and 5 to 8, leaving a gap at 4."""
     records = [Record(STREAM, EPOCH, number, number, data_of(number)) for number in (1, 2, 3, 5, 6, 7, 8)]
     PendingWrites(1, records, []).save(journal)
 
 
-def test_what_the_journal_holds_above_the_watermark_is_recalled(journal: Open) -> None:
+def test_records_above_the_watermark_are_delivered_without_requests(journal: Open) -> None:
     with_gap(journal())
     bench = Bench(journal(), ClientConfig(start=1))
     assert bench.client.next_sequence == 4
@@ -247,7 +247,7 @@ def test_what_the_journal_holds_above_the_watermark_is_recalled(journal: Open) -
     assert kept(bench.journal) == {number: data_of(number) for number in range(1, 10)}
 
 
-def test_only_what_is_not_in_the_journal_is_waited_for(journal: Open) -> None:
+def test_only_numbers_missing_in_the_journal_are_requested(journal: Open) -> None:
     with_gap(journal())
     bench = Bench(journal(), ClientConfig(start=1))
     bench.deliver(9)
@@ -258,7 +258,7 @@ def test_only_what_is_not_in_the_journal_is_waited_for(journal: Open) -> None:
     assert bench.sequences == [4, 5, 6, 7, 8, 9]
 
 
-def test_the_backbone_corrects_what_waits_above_the_watermark(journal: Open) -> None:
+def test_the_backbone_corrects_records_above_the_watermark(journal: Open) -> None:
     bench = Bench(journal(), ClientConfig(start=1))
     bench.deliver(4)
     bench.run(0.5)
@@ -276,14 +276,14 @@ def test_the_backbone_corrects_what_waits_above_the_watermark(journal: Open) -> 
     assert kept(journal())[3] == data_of(3)
 
 
-def test_nobody_changes_what_is_below_the_watermark(journal: Open) -> None:
+def test_records_below_the_watermark_are_never_replaced(journal: Open) -> None:
     bench = Bench(journal(), ClientConfig(start=1))
     bench.deliver(1, 2)
     bench.receive(Deliver(2, b"other"), peer=OTHER)
     assert kept(bench.journal) == {1: data_of(1), 2: data_of(2)}
 
 
-def test_everything_down_to_the_first_record_is_given_to_others(journal: Open) -> None:
+def test_a_journal_client_answers_requests_down_to_its_first_record(journal: Open) -> None:
     count = 5_000
     first = Bench(journal(), ClientConfig(start=3))
     for low in range(3, count, 500):
@@ -300,7 +300,7 @@ def test_everything_down_to_the_first_record_is_given_to_others(journal: Open) -
     assert bench.client.drops.counts["forward_not_held"] == 1
 
 
-def test_a_damaged_frame_is_asked_for_again_and_healed(tmp_path: Path) -> None:
+def test_a_damaged_frame_is_requested_and_repaired(tmp_path: Path) -> None:
     journal = Journal(LocalDirectory(tmp_path), STREAM)
     for numbers in ([1, 2, 3], [5, 6], [7, 8]):
         records = [Record(STREAM, EPOCH, number, number, data_of(number)) for number in numbers]
@@ -308,7 +308,7 @@ def test_a_damaged_frame_is_asked_for_again_and_healed(tmp_path: Path) -> None:
     journal.close()
     file = next(tmp_path.glob("*.log"))
     found = bytearray(file.read_bytes())
-    journal = Journal(LocalDirectory(tmp_path), STREAM)  # What gets damaged under our hands is found when it is read.
+    journal = Journal(LocalDirectory(tmp_path), STREAM)  # Damage after opening is found on reading.
     found[found.index(data_of(6))] ^= 1
     file.write_bytes(found)
     bench = Bench(journal, ClientConfig(start=1))
@@ -332,7 +332,7 @@ def test_a_damaged_frame_is_asked_for_again_and_healed(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_a_backbone_that_counts_anew_is_noticed_after_a_restart_though_its_numbers_are_not_kept_any_more(
+def test_a_sequence_regression_is_detected_after_a_restart_without_the_old_records(
     journal: Open,
 ) -> None:
     kept = journal()
@@ -346,7 +346,7 @@ def test_a_backbone_that_counts_anew_is_noticed_after_a_restart_though_its_numbe
     assert [type(failed.error) for failed in bench.all(ClientFailed)] == [SequenceRegressed]
 
 
-def test_what_lies_above_a_hole_is_handed_over_though_nothing_new_comes(journal: Open) -> None:
+def test_records_above_a_gap_are_delivered_after_the_repair_on_an_idle_stream(journal: Open) -> None:
     kept = journal()
     kept.append([Record(STREAM, 0, number, 1, data_of(number)) for number in (1, 2, 4, 5)])
     kept.commit()
@@ -358,7 +358,7 @@ def test_what_lies_above_a_hole_is_handed_over_though_nothing_new_comes(journal:
     assert bench.sequences == [3, 4, 5]
 
 
-def test_what_is_durable_is_told_to_a_backbone_that_asks(journal: Open) -> None:
+def test_holds_are_sent_to_a_backbone_that_sent_a_status(journal: Open) -> None:
     bench = Bench(journal(), ClientConfig(start=1))
     token = bench.client.keepalive.token
     bench.receive(Deliver(1, data_of(1)))
@@ -376,7 +376,7 @@ def test_what_is_durable_is_told_to_a_backbone_that_asks(journal: Open) -> None:
     assert len(bench.all(Holds)) == told + 1
 
 
-def test_what_was_numbered_while_it_was_away_is_not_waited_for(journal: Open) -> None:
+def test_numbers_assigned_while_disconnected_do_not_hold_back_the_reached_number(journal: Open) -> None:
     bench = Bench(journal(), ClientConfig(start=1))
     bench.receive(Status(bench.client.keepalive.token, 0, 0))
     bench.deliver(1)
@@ -390,14 +390,14 @@ def test_what_was_numbered_while_it_was_away_is_not_waited_for(journal: Open) ->
     assert bench.all(Holds)[-1].holding.durable == 1
 
 
-def test_an_empty_journal_says_so(journal: Open) -> None:
+def test_an_empty_journal_reports_an_empty_holding(journal: Open) -> None:
     bench = Bench(journal(), ClientConfig(start=Start.LIVE))
     token = bench.client.keepalive.token
     bench.receive(Status(token, 0, 0))
     assert bench.all(Holds) == [Holds(token, 1, Holding(1, 0))]
 
 
-def test_a_message_a_millisecond_after_another_is_told_at_once_and_many_together(journal: Open) -> None:
+def test_holds_are_sent_at_once_at_a_low_rate_and_coalesced_at_a_high_rate(journal: Open) -> None:
     bench = Bench(journal(), ClientConfig(start=1))
     bench.receive(Status(bench.client.keepalive.token, 0, 0))
     for sequence in range(1, 5):
@@ -412,7 +412,7 @@ def test_a_message_a_millisecond_after_another_is_told_at_once_and_many_together
     assert [holds.holding.durable for holds in bench.all(Holds)[told:]] == [49]
 
 
-def test_what_comes_after_the_last_loss_is_all_that_is_held_for_certain(journal: Open) -> None:
+def test_a_holding_begins_after_the_last_loss(journal: Open) -> None:
     first = journal()
     first.begin(EPOCH, 1)
     first.append([Record(STREAM, EPOCH, sequence, 1, data_of(sequence)) for sequence in (1, 2, 5)])
@@ -423,10 +423,18 @@ def test_what_comes_after_the_last_loss_is_all_that_is_held_for_certain(journal:
     assert bench.all(Holds) == [Holds(bench.client.keepalive.token, 1, Holding(5, 5))]
 
 
-def test_a_backbone_that_knows_no_extensions_is_sent_none(journal: Open) -> None:
+def test_no_holds_are_sent_to_a_backbone_without_extensions(journal: Open) -> None:
     bench = Bench(journal(), ClientConfig(start=1))
     for sequence in range(1, 5):
         bench.receive(Deliver(sequence, data_of(sequence)))
         bench.run(1.0)
     bench.receive(Status(bytes(16), 0, 9))
     assert bench.all(Holds) == []
+
+
+def test_a_journal_whose_first_record_is_0_continues_at_1() -> None:
+    journal = MemoryJournal("fyrehose://test")
+    journal.begin(EPOCH, 0)
+    journal.commit()
+    client = JournalClient(("10.0.0.1", 2323), ClientConfig(), journal, Random(1), 1_700_000_000.0)
+    assert client.next_sequence == 1

@@ -49,8 +49,8 @@ def save(store: JournalStore) -> None:
     unsaved.save(store.journal)
 
 
-class Spy:
-    """Counts what is read of a journal."""
+class ReadCountingJournal:
+    """A journal that records the ranges read."""
 
     def __init__(self, journal: Any) -> None:
         self.reads: list[tuple[int, int]] = []
@@ -64,8 +64,8 @@ class Spy:
         return self._journal.read(epoch, first, last, on_damage)
 
 
-def break_payload(path: Path, payload: bytes) -> None:
-    """Change a bit where ``payload`` is in a file of a journal."""
+def damage_payload(path: Path, payload: bytes) -> None:
+    """Flip a bit of ``payload`` in a journal file."""
     file = next(path.glob("*.log"))
     found = bytearray(file.read_bytes())
     assert found.count(payload) == 1
@@ -73,11 +73,11 @@ def break_payload(path: Path, payload: bytes) -> None:
     file.write_bytes(found)
 
 
-def test_it_is_a_store_of_messages(store: JournalStore) -> None:
+def test_journal_store_provides_imessagestore(store: JournalStore) -> None:
     assert verifyObject(IMessageStore, store)
 
 
-def test_what_waits_is_there_and_what_is_saved_too(store: JournalStore) -> None:
+def test_pending_and_saved_messages_are_both_held(store: JournalStore) -> None:
     put(store, 1, 2, 5)
     for saved in (False, True):
         if saved:
@@ -87,14 +87,14 @@ def test_what_waits_is_there_and_what_is_saved_too(store: JournalStore) -> None:
         assert store.lowest(0, 9, 10) == [1, 2, 5]
 
 
-def test_an_empty_message_and_one_that_came_at_no_time_are_there(store: JournalStore) -> None:
+def test_an_empty_message_without_receive_time_is_held(store: JournalStore) -> None:
     store.put(1, [b""])
     assert (store.get(1), store.received_at(1)) == (b"", 0)
     save(store)
     assert (store.get(1), store.received_at(1)) == (b"", 0)
 
 
-def test_the_lowest_are_those_that_wait_and_those_that_are_saved_together(store: JournalStore) -> None:
+def test_lowest_merges_pending_and_saved_numbers(store: JournalStore) -> None:
     put(store, 2, 4, 6, 7)
     save(store)
     put(store, 3, 5, 6, 9)
@@ -105,14 +105,14 @@ def test_the_lowest_are_those_that_wait_and_those_that_are_saved_together(store:
     assert store.lowest(8, 8, 100) == store.lowest(10, 2**48, 100) == []
 
 
-def test_the_lowest_of_very_many_are_found_without_counting_them(store: JournalStore) -> None:
+def test_lowest_of_a_sparse_journal_needs_no_full_scan(store: JournalStore) -> None:
     records = [Record(STREAM, EPOCH, number, 1, b"") for number in (*range(1, 10_001), 2**40)]
     PendingWrites(1, records, []).save(store.journal)
     assert store.lowest(1, 2**48 - 1, 1_024) == list(range(1, 1_025))
     assert store.lowest(9_999, 2**48 - 1, 1_024) == [9_999, 10_000, 2**40]
 
 
-def test_what_is_taken_is_taken_once(store: JournalStore) -> None:
+def test_pending_writes_are_taken_once(store: JournalStore) -> None:
     assert store.take_pending() is None
     store.begin(3)
     put(store, 5, 4)
@@ -130,7 +130,7 @@ def test_what_is_taken_is_taken_once(store: JournalStore) -> None:
 
 
 @pytest.mark.parametrize("what", ["begin", "lose", "put"])
-def test_each_of_them_alone_is_to_be_made_durable(what: str, store: JournalStore) -> None:
+def test_a_begin_a_loss_or_a_message_alone_makes_a_pending_write(what: str, store: JournalStore) -> None:
     {"begin": lambda: store.begin(7), "lose": lambda: store.lose(7, 8), "put": lambda: store.put(7, [b""])}[what]()
     save(store)
     bounds = store.journal.bounds(EPOCH)
@@ -140,14 +140,14 @@ def test_each_of_them_alone_is_to_be_made_durable(what: str, store: JournalStore
     assert store.take_pending() is None
 
 
-def test_a_journal_that_has_begun_begins_no_other_time(store: JournalStore) -> None:
+def test_begin_of_a_begun_journal_writes_nothing(store: JournalStore) -> None:
     store.begin(7)
     save(store)
     store.begin(3)
     assert store.take_pending() is None
 
 
-def test_what_waits_for_a_later_commit_can_be_read_and_is_not_durable(store: JournalStore) -> None:
+def test_records_saved_without_sync_are_readable_but_not_durable(store: JournalStore) -> None:
     put(store, 1, 2)
     unsaved = store.take_pending()
     assert unsaved is not None
@@ -158,22 +158,22 @@ def test_what_waits_for_a_later_commit_can_be_read_and_is_not_durable(store: Jou
     assert store.journal.bounds(EPOCH) == Bounds(1, 3, 2)
 
 
-def test_what_follows_is_read_at_once(journal: Any) -> None:
-    spy = Spy(journal)
-    store = JournalStore(spy)
+def test_following_records_are_read_ahead_in_one_read(journal: Any) -> None:
+    counting_journal = ReadCountingJournal(journal)
+    store = JournalStore(counting_journal)
     put(store, *range(1, 2_001))
     save(store)
     for number in range(1, READ_AHEAD + 1):
         assert store.get(number) == data_of(number)
         assert store.received_at(number) == 10 * number
-    assert spy.reads == [(1, READ_AHEAD)]
+    assert counting_journal.reads == [(1, READ_AHEAD)]
     store.get(READ_AHEAD + 1)
-    assert spy.reads[1:] == [(READ_AHEAD + 1, 2 * READ_AHEAD)]
+    assert counting_journal.reads[1:] == [(READ_AHEAD + 1, 2 * READ_AHEAD)]
     store.get(3_000)
-    assert len(spy.reads) == 2, "what is not held needs no look at the disk"
+    assert len(counting_journal.reads) == 2, "a number that is not held needs no read"
 
 
-def test_what_was_read_ahead_is_bounded(store: JournalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_records_read_ahead_are_bounded(store: JournalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_store, "READ_RECORDS", 3_000)
     put(store, *range(1, 20_001))
     save(store)
@@ -182,12 +182,12 @@ def test_what_was_read_ahead_is_bounded(store: JournalStore, monkeypatch: pytest
         assert len(store._read_cache) <= 3_000 + READ_AHEAD
 
 
-def test_the_bytes_that_were_read_ahead_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bytes_read_ahead_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_store, "READ_BYTES", 50_000)
     store = JournalStore(Journal(LocalDirectory(tmp_path), STREAM))
     for number in range(30_001, 31_001):
         store.put(number, [b"%1000d" % number])
-        save(store)  # Each a frame of its own.
+        save(store)  # Each in a frame of its own.
     for number in range(30_001, 31_001):
         assert store.get(number) == b"%1000d" % number
         assert sum(len(data) for _, data in store._read_cache.values()) <= 2 * 50_000
@@ -195,7 +195,7 @@ def test_the_bytes_that_were_read_ahead_are_bounded(tmp_path: Path, monkeypatch:
     store.journal.close()
 
 
-def test_what_is_put_is_newer_than_what_was_read(store: JournalStore) -> None:
+def test_a_put_message_replaces_its_cached_record(store: JournalStore) -> None:
     store.begin(1)
     put(store, 2, 3, 4)  # 1 is missing, so these may still be corrected.
     save(store)
@@ -207,18 +207,18 @@ def test_what_is_put_is_newer_than_what_was_read(store: JournalStore) -> None:
     assert store.journal.get(EPOCH, 3).payload == b"corrected"
 
 
-def test_what_is_read_while_a_correction_waits_does_not_outlive_it(store: JournalStore) -> None:
+def test_a_record_read_while_a_correction_is_pending_is_not_cached_past_it(store: JournalStore) -> None:
     store.begin(1)
     put(store, 2, 3, 4)
     save(store)
     store.put(3, [b"corrected"], 99)
-    assert store.get(2) == data_of(2)  # This reads 3 as it was, too.
+    assert store.get(2) == data_of(2)  # This reads the old 3 ahead.
     assert store.get(3) == b"corrected"
     save(store)
     assert (store.get(3), store.received_at(3)) == (b"corrected", 99)
 
 
-def test_what_retention_has_dropped_is_not_held(tmp_path: Path) -> None:
+def test_records_dropped_by_retention_are_not_held(tmp_path: Path) -> None:
     now = 1_000.0
     journal = MemoryJournal(STREAM, retention=Retention(seconds=10), clock=lambda: now)
     store = JournalStore(journal)
@@ -232,29 +232,29 @@ def test_what_retention_has_dropped_is_not_held(tmp_path: Path) -> None:
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> Iterator[JournalStore]:
-    """3 to 5 are in a frame that is damaged; 1 is missing, 2 and 6 are whole."""
+    """Return a store with 3 to 5 in a damaged frame, 1 missing, 2 and 6 intact."""
     with_gap = Journal(LocalDirectory(tmp_path), STREAM)
     store = JournalStore(with_gap)
     store.begin(1)
     for group in ([2], [3, 4, 5], [6]):
         put(store, *group)
         save(store)
-    break_payload(tmp_path, data_of(4))
+    damage_payload(tmp_path, data_of(4))
     yield JournalStore(with_gap)
     with_gap.close()
 
 
-def test_what_is_damaged_is_not_held_once_that_is_known(damaged: JournalStore) -> None:
+def test_records_of_a_frame_found_damaged_are_not_held(damaged: JournalStore) -> None:
     assert damaged.lowest(1, 9, 10) == [2, 3, 4, 5, 6]
     assert damaged.get(4) is None
     assert damaged.damage_count == 1
-    assert damaged.lowest(1, 9, 10) == [2, 3, 6]  # Another frame may have what nobody has looked for.
+    assert damaged.lowest(1, 9, 10) == [2, 3, 6]  # 3 has not been read, so it may be in an intact frame.
     assert [damaged.get(number) for number in (2, 3, 5, 6)] == [data_of(2), None, None, data_of(6)]
     assert damaged.received_at(3) is None
     assert damaged.lowest(1, 9, 10) == [2, 6]
 
 
-def test_what_comes_again_heals_what_is_damaged(damaged: JournalStore) -> None:
+def test_a_message_received_again_replaces_a_damaged_record(damaged: JournalStore) -> None:
     assert damaged.get(3) is None
     put(damaged, 4)
     assert damaged.get(4) == data_of(4)
@@ -279,8 +279,8 @@ steps = st.lists(
 
 
 @given(steps)
-def test_several_are_put_as_they_are_one_by_one(what: list[tuple[str, int, list[bytes]]]) -> None:
-    """1 is missing for good, so that whatever is saved may still be corrected."""
+def test_putting_a_run_equals_putting_its_messages_one_by_one(what: list[tuple[str, int, list[bytes]]]) -> None:
+    """Compare with single puts; 1 stays missing, so every saved record may be corrected."""
     store, reference = (JournalStore(MemoryJournal(STREAM)) for _ in range(2))
     for each in (store, reference):
         each.begin(1)
@@ -304,7 +304,7 @@ def test_several_are_put_as_they_are_one_by_one(what: list[tuple[str, int, list[
         assert seen == expected
 
 
-def test_several_that_are_put_are_newer_than_what_was_read(store: JournalStore) -> None:
+def test_a_put_run_replaces_its_cached_records(store: JournalStore) -> None:
     store.begin(1)
     put(store, 2, 3, 4, 5)  # 1 is missing, so these may still be corrected.
     save(store)
@@ -317,7 +317,7 @@ def test_several_that_are_put_are_newer_than_what_was_read(store: JournalStore) 
         assert [store.received_at(number) for number in range(2, 6)] == [20, 99, 99, 50]
 
 
-def test_several_that_come_again_heal_what_is_damaged(damaged: JournalStore) -> None:
+def test_a_run_received_again_replaces_damaged_records(damaged: JournalStore) -> None:
     assert [damaged.get(number) for number in (3, 4, 5)] == [None] * 3
     assert damaged.lowest(1, 9, 10) == [2, 6]
     damaged.put(3, [b"three", b"four"], 99)
@@ -328,32 +328,34 @@ def test_several_that_come_again_heal_what_is_damaged(damaged: JournalStore) -> 
     assert damaged.lowest(1, 9, 10) == [2, 3, 4, 6]
 
 
-def test_the_highest_is_known_of_several(journal: Any) -> None:
-    spy = Spy(journal)
-    store = JournalStore(spy)
+def test_numbers_outside_a_put_run_need_no_read(journal: Any) -> None:
+    counting_journal = ReadCountingJournal(journal)
+    store = JournalStore(counting_journal)
     store.put(5, [b"5", b"6", b"7"], 0)
     store.put(1, [b"1", b"2"], 0)
     save(store)
     assert [store.get(number) for number in (7, 2, 8)] == [b"7", b"2", None]
-    assert [first for first, _ in spy.reads] == [7, 2], "what is not held needs no look at the disk"
+    assert [first for first, _ in counting_journal.reads] == [7, 2], "a number that is not held needs no read"
 
 
 @given(start=st.integers(1, 5), ranges=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 5)), max_size=20))
-def test_it_knows_how_far_all_has_come_since(start: int, ranges: list[tuple[int, int]]) -> None:
+def test_reached_is_the_end_of_the_contiguous_numbers_after_the_start(
+    start: int, ranges: list[tuple[int, int]]
+) -> None:
     store = JournalStore(MemoryJournal(STREAM))
     put(store, 1)
     assert store.reached is None
     store.track_after(start)
-    came: set[int] = set()
+    received: set[int] = set()
     for first, more in ranges:
         if more:
             store.put(first, [b"x"] * more)
-            came |= set(range(first, first + more))
+            received |= set(range(first, first + more))
         else:
             store.lose(first, first)
-            came.add(first)
+            received.add(first)
         expected = start
-        while expected + 1 in came:
+        while expected + 1 in received:
             expected += 1
         assert store.reached == expected
     store.track_after(0)

@@ -19,7 +19,7 @@ def repairs(**options: float) -> RepairScheduler:
     return RepairScheduler(RepairConfig(**options), Random(1), 0.0)  # type: ignore[arg-type]
 
 
-def test_only_what_is_still_missing_is_asked_for() -> None:
+def test_only_numbers_still_missing_are_requested() -> None:
     plan = repairs()
     plan.gap_found(1, 10, 0.0)
     assert plan.next_deadline() == pytest.approx(0.02)
@@ -29,7 +29,7 @@ def test_only_what_is_still_missing_is_asked_for() -> None:
     assert not plan.arrived(11)
 
 
-def test_what_is_asked_for_is_limited_and_the_rest_follows() -> None:
+def test_requested_numbers_are_limited_and_the_rest_follows_on_arrival() -> None:
     plan = repairs(in_flight=2_048)
     missing = RangeSet([(1, 5_000)])
     plan.gap_found(1, 5_000, 0.0)
@@ -40,7 +40,7 @@ def test_what_is_asked_for_is_limited_and_the_rest_follows() -> None:
     assert plan.take_due(missing, 0.03).requests == [(2_049, 3_072)]
 
 
-def test_each_number_is_given_up_after_its_own_attempts() -> None:
+def test_each_gap_is_given_up_after_its_own_attempts() -> None:
     plan = repairs(attempts=2, reorder_delay=0.0)
     missing = RangeSet([(1, 1), (9, 9)])
     plan.gap_found(1, 1, 0.0)
@@ -57,7 +57,7 @@ def test_each_number_is_given_up_after_its_own_attempts() -> None:
     assert plan.next_deadline() is None
 
 
-def test_what_finds_no_room_is_neither_asked_for_nor_given_up() -> None:
+def test_deferred_numbers_are_neither_requested_nor_given_up() -> None:
     plan = repairs(attempts=1, reorder_delay=0.0)
     missing = RangeSet([(1, 3), (7, 9)])
     plan.gap_found(1, 9, 0.0)
@@ -70,7 +70,7 @@ def test_what_finds_no_room_is_neither_asked_for_nor_given_up() -> None:
     assert plan.take_due(missing, 11.0).requests == [(3, 3), (7, 9)]
 
 
-def test_what_was_asked_for_is_forgotten_after_a_while() -> None:
+def test_recorded_requests_expire_after_their_lifetime() -> None:
     plan = repairs()
     plan.record_request(5, 9, 0.0)
     plan.record_request(20, 20, REQUEST_LIFETIME - 1)
@@ -82,23 +82,23 @@ def test_what_was_asked_for_is_forgotten_after_a_while() -> None:
     assert plan.is_requested(20, now + 1)
     assert not plan.is_requested(5, 2 * REQUEST_LIFETIME)
     assert plan.is_requested(30, 2 * REQUEST_LIFETIME)
-    assert not plan.is_requested(30, 10 * REQUEST_LIFETIME)  # Although nothing was asked for in between.
+    assert not plan.is_requested(30, 10 * REQUEST_LIFETIME)  # No request was recorded in between.
 
 
-def test_it_is_forgotten_by_time_alone() -> None:
+def test_a_recorded_request_expires_without_later_requests() -> None:
     plan = repairs()
     plan.record_request(5, 9, 0.0)
     assert not plan.is_requested(5, 2 * REQUEST_LIFETIME)
 
 
-def test_memory_of_requests_has_a_limit() -> None:
+def test_the_memory_of_recorded_requests_is_bounded() -> None:
     plan = repairs()
     for number in range(3 * MAX_REMEMBERED_RANGES):
         plan.record_request(2 * number, 2 * number, 1.0)
     assert len(plan._requested) + len(plan._requested_before) <= 2 * MAX_REMEMBERED_RANGES
 
 
-def test_what_came_and_found_no_room_starts_over_instead_of_being_given_up() -> None:
+def test_an_arrival_refused_by_the_buffer_restarts_its_attempts() -> None:
     plan = repairs(attempts=1, reorder_delay=0.0)
     missing = RangeSet([(1, 3)])
     plan.gap_found(1, 3, 0.0)
@@ -109,7 +109,7 @@ def test_what_came_and_found_no_room_starts_over_instead_of_being_given_up() -> 
     assert plan.take_due(missing, 2.0) == ([], [(2, 2)])
 
 
-def test_what_was_asked_for_before_it_was_there_is_asked_for_again() -> None:
+def test_a_gap_confirmed_after_earlier_attempts_is_requested_again() -> None:
     plan = repairs(attempts=2, reorder_delay=0.0, first_retry=0.1, last_retry=0.1)
     missing = RangeSet([(1, 9)])
     plan.gap_found(1, 9, 0.0)
@@ -124,7 +124,7 @@ def test_what_was_asked_for_before_it_was_there_is_asked_for_again() -> None:
     assert plan.confirm_gap(5, 9, 0.9) == [(5, 9)]
 
 
-def test_what_is_in_doubt_is_asked_for_once_in_a_while_until_it_comes() -> None:
+def test_a_suspected_gap_is_requested_at_the_suspect_interval() -> None:
     plan = repairs(attempts=3)
     plan.suspect_gap(5, 9, 0.0, until=10.0)
     assert plan.next_deadline() == SUSPECT_RETRY_INTERVAL
@@ -132,10 +132,10 @@ def test_what_is_in_doubt_is_asked_for_once_in_a_while_until_it_comes() -> None:
     assert plan.take_due(RangeSet([(5, 9)]), SUSPECT_RETRY_INTERVAL + 1).given_up == [(5, 9)]
     for sequence in range(5, 10):
         plan.arrived(sequence)
-    assert plan.confirm_gap(5, 9, 9.0) == [(5, 9)]  # Nothing of it is in doubt any more.
+    assert plan.confirm_gap(5, 9, 9.0) == [(5, 9)]  # The gap is no longer suspected.
 
 
-def test_what_came_and_was_pushed_out_again_and_again_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gap_found_repeatedly_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repair, "MAX_PLANNED", 10)
     plan = repairs()
     for _ in range(6):
@@ -148,7 +148,7 @@ def test_what_came_and_was_pushed_out_again_and_again_is_planned_once(monkeypatc
     assert plan.take_due(missing, 0.4).requests == [(5, 5), (7, 7)]
 
 
-def test_many_gaps_are_planned_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_gaps_are_planned_separately_beyond_the_planning_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repair, "MAX_PLANNED", 2)
     plan = repairs(attempts=2)
     missing = RangeSet([(number, number) for number in range(1, 20, 2)])
@@ -158,10 +158,10 @@ def test_many_gaps_are_planned_one_by_one(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(plan.take_due(missing, 1.0).requests) == 10
     assert sorted(plan.take_due(missing, 2.0).given_up) == [
         (number, number) for number in range(1, 20, 2)
-    ]  # Nothing started over.
+    ]  # No attempts were restarted.
 
 
-def test_what_is_held_back_is_planned_once_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deferred_gap_found_repeatedly_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repair, "MAX_PLANNED", 10)
     plan, missing = repairs(reorder_delay=0.0), RangeSet([(5, 5)])
     for _ in range(10):
@@ -171,7 +171,7 @@ def test_what_is_held_back_is_planned_once_too(monkeypatch: pytest.MonkeyPatch) 
     assert plan.take_due(missing, 1.0).requests == [(5, 5)]
 
 
-def test_what_was_held_back_is_asked_for_once() -> None:
+def test_a_deferred_gap_is_requested_once_when_it_is_released() -> None:
     plan, missing = repairs(reorder_delay=0.0), RangeSet([(3, 3), (9, 9)])
     plan.gap_found(3, 3, 0.0)
     plan.gap_found(9, 9, 0.0)
@@ -179,7 +179,7 @@ def test_what_was_held_back_is_asked_for_once() -> None:
     assert plan.take_due(missing, 1.0).requests == [(3, 3), (9, 9)]
 
 
-def test_where_nobody_answers_more_is_asked_for_until_somebody_does() -> None:
+def test_unanswered_requests_free_the_limit_for_further_requests() -> None:
     plan, missing = repairs(in_flight=1_024), RangeSet([(1, 10_000)])
     plan.gap_found(1, 10_000, 0.0)
     assert plan.take_due(missing, 0.02).requests == [(1, 1_024)]
@@ -191,7 +191,7 @@ def test_where_nobody_answers_more_is_asked_for_until_somebody_does() -> None:
     assert plan.take_due(missing, 0.32).requests == []
 
 
-def test_a_hole_that_nobody_can_fill_does_not_wait_for_answers() -> None:
+def test_an_unrepairable_gap_is_given_up_without_waiting_for_answers() -> None:
     plan, missing = repairs(in_flight=1_024, attempts=3), RangeSet([(1, 10_240)])
     plan.gap_found(1, 10_240, 0.0)
     for step in range(300):
@@ -200,20 +200,20 @@ def test_a_hole_that_nobody_can_fill_does_not_wait_for_answers() -> None:
     assert missing.count == 0
 
 
-def test_the_number_for_which_there_is_no_room_is_held_back_itself() -> None:
+def test_the_first_number_without_buffer_space_is_deferred() -> None:
     plan = repairs(reorder_delay=0.0)
     plan.gap_found(5, 5, 0.0)
     assert plan.take_due(RangeSet([(5, 5)]), 0.0, defer_from=5) == ([], [])
 
 
-def test_what_a_limit_cut_off_is_asked_for_to_its_end() -> None:
+def test_a_gap_cut_by_the_in_flight_limit_is_requested_completely() -> None:
     plan, missing = repairs(in_flight=1_024), RangeSet([(1, 2_000), (3_000, 3_100)])
-    asked: list[tuple[int, int]] = []
+    requested: list[tuple[int, int]] = []
     plan.gap_found(1, 3_100, 0.0)
     for step in range(2, 20):
         for first, last in plan.take_due(missing, step / 100).requests:
-            asked.append((first, last))
+            requested.append((first, last))
             missing.discard(first, last)
             for sequence in range(first, last + 1):
                 plan.arrived(sequence)
-    assert asked == [(1, 1_024), (1_025, 2_000), (3_000, 3_100)]
+    assert requested == [(1, 1_024), (1_025, 2_000), (3_000, 3_100)]

@@ -7,7 +7,7 @@ from fyrehose_twisted.fyrehose.node.client.publishing.congestion import Congesti
 
 
 def rounds(window: CongestionWindow, count: int, *, lost: float = 0.0, round_trip: float = 0.01) -> None:
-    """Let ``count`` windows full of messages return, or not."""
+    """Acknowledge or lose ``count`` windows of messages."""
     for _ in range(count):
         size = int(window.size) + 1
         for index in range(size):
@@ -17,7 +17,7 @@ def rounds(window: CongestionWindow, count: int, *, lost: float = 0.0, round_tri
                 window.acknowledged(round_trip)
 
 
-def test_the_window_doubles_up_to_its_maximum_while_messages_return_in_time() -> None:
+def test_the_congestion_window_doubles_up_to_its_maximum_without_losses() -> None:
     window = CongestionWindow(WindowConfig(initial=64, maximum=1_000))
     rounds(window, 1)
     assert window.size == 128
@@ -25,7 +25,7 @@ def test_the_window_doubles_up_to_its_maximum_while_messages_return_in_time() ->
     assert window.size == 1_000
 
 
-def test_the_window_halves_down_to_its_minimum_after_losses_and_then_grows_slowly() -> None:
+def test_the_congestion_window_halves_to_its_minimum_after_losses_and_then_grows_slowly() -> None:
     window = CongestionWindow(WindowConfig(initial=64, minimum=16))
     rounds(window, 1, lost=0.3)
     assert window.size == 32
@@ -35,13 +35,13 @@ def test_the_window_halves_down_to_its_minimum_after_losses_and_then_grows_slowl
     assert window.size == 18
 
 
-def test_a_constant_low_loss_does_not_shrink_the_window() -> None:
+def test_a_constant_low_loss_does_not_shrink_the_congestion_window() -> None:
     window = CongestionWindow(WindowConfig())
     rounds(window, 30, lost=0.1)
     assert window.size == WindowConfig().maximum
 
 
-def test_a_growing_round_trip_shrinks_the_window() -> None:
+def test_a_growing_round_trip_shrinks_the_congestion_window() -> None:
     window = CongestionWindow(WindowConfig(initial=512))
     rounds(window, 1)
     before = window.size
@@ -49,7 +49,7 @@ def test_a_growing_round_trip_shrinks_the_window() -> None:
     assert window.size < before
 
 
-def test_the_timer_is_that_of_rfc_6298() -> None:
+def test_the_retransmission_timeout_follows_rfc_6298() -> None:
     window = CongestionWindow(WindowConfig(minimum_timeout=0.0, maximum_timeout=60.0))
     assert window.timeout == 1.0
     window.acknowledged(0.4)
@@ -58,7 +58,7 @@ def test_the_timer_is_that_of_rfc_6298() -> None:
     assert window.timeout == pytest.approx(0.45 + 4 * (0.15 + 0.1))
 
 
-def test_the_timer_has_limits() -> None:
+def test_the_retransmission_timeout_stays_between_its_minimum_and_maximum() -> None:
     window = CongestionWindow(WindowConfig(minimum_timeout=0.2, maximum_timeout=4.0))
     for _ in range(100):
         window.acknowledged(0.001)
@@ -68,7 +68,7 @@ def test_the_timer_has_limits() -> None:
     assert window.timeout == 4.0
 
 
-def test_the_timer_backs_off_once_per_round_until_an_unambiguous_acknowledgement() -> None:
+def test_the_retransmission_timeout_doubles_once_per_round_until_an_unambiguous_ack() -> None:
     window = CongestionWindow(WindowConfig(maximum_timeout=60.0))
     window.acknowledged(0.1)
     once = window.timeout
@@ -94,24 +94,24 @@ def test_the_reordering_window_grows_with_spurious_retransmissions_and_decays() 
     assert window.reordering_window == pytest.approx(before)
 
 
-def test_the_window_shrinks_when_all_messages_are_lost() -> None:
+def test_the_congestion_window_shrinks_when_all_messages_are_lost() -> None:
     window = CongestionWindow(WindowConfig(initial=64, minimum=16))
     for _ in range(64 + 32):
         window.loss_detected()
     assert window.size == 16
 
 
-def test_the_window_grows_slowly_after_a_growing_round_trip() -> None:
+def test_the_congestion_window_grows_slowly_after_a_growing_round_trip() -> None:
     window = CongestionWindow(WindowConfig(initial=512))
     rounds(window, 1)
     rounds(window, 1, round_trip=1.0)
-    rounds(window, 60)  # Until the average has forgotten it.
+    rounds(window, 60)  # Until the average has decayed.
     window.size = 100.0
     rounds(window, 1)
     assert window.size == pytest.approx(112.5)
 
 
-def test_a_clock_that_was_set_back_does_not_keep_the_window_small() -> None:
+def test_the_congestion_window_recovers_after_the_clock_was_set_back() -> None:
     window = CongestionWindow(WindowConfig(maximum=1_000))
     window.acknowledged(-3_600.0)
     rounds(window, 30)

@@ -12,7 +12,7 @@ START = 1_700_000_000.0
 
 
 def keeping(*wanted: int, timeout: float = 30.0) -> DurabilityTracker:
-    """Messages with tickets from 0 on, of which each is to be kept by so many journals."""
+    """Return a tracker of messages with tickets from 0 and their required numbers of journals."""
     made = DurabilityTracker()
     for ticket, one in enumerate(wanted):
         made.require(range(ticket, ticket + 1), one, START + timeout)
@@ -25,52 +25,52 @@ def test_a_message_without_required_journals_is_complete_when_published() -> Non
 
 
 def test_a_message_is_complete_when_enough_journals_have_synced_it() -> None:
-    kept = keeping(1, 2)
-    assert kept.published([(0, 7), (1, 8)]) == []
-    assert kept.holdings_received([Holding(1, 6), Holding(1, 5)]) == []
-    assert kept.holdings_received([Holding(1, 9), Holding(1, 7)]) == [(0, 7)]
-    assert kept.holdings_received([Holding(1, 9), Holding(1, 8)]) == [(1, 8)]
-    assert len(kept) == 0
+    tracker = keeping(1, 2)
+    assert tracker.published([(0, 7), (1, 8)]) == []
+    assert tracker.holdings_received([Holding(1, 6), Holding(1, 5)]) == []
+    assert tracker.holdings_received([Holding(1, 9), Holding(1, 7)]) == [(0, 7)]
+    assert tracker.holdings_received([Holding(1, 9), Holding(1, 8)]) == [(1, 8)]
+    assert len(tracker) == 0
 
 
 def test_a_message_is_complete_at_once_if_it_is_already_durable() -> None:
-    kept = keeping(2)
-    kept.holdings_received([Holding(1, 9), Holding(1, 8)])
-    assert kept.published([(0, 8)]) == [(0, 8)]
+    tracker = keeping(2)
+    tracker.holdings_received([Holding(1, 9), Holding(1, 8)])
+    assert tracker.published([(0, 8)]) == [(0, 8)]
 
 
 def test_a_journal_that_lost_the_message_does_not_count() -> None:
-    kept = keeping(1, 1)
-    kept.published([(0, 7), (1, 8)])
-    assert kept.holdings_received([Holding(8, 9)]) == [(1, 8)]
-    assert kept.take_expired(START + 30) == [UndurableMessage(0, 7, 0, 1)]
-    assert len(kept) == 0
+    tracker = keeping(1, 1)
+    tracker.published([(0, 7), (1, 8)])
+    assert tracker.holdings_received([Holding(8, 9)]) == [(1, 8)]
+    assert tracker.take_expired(START + 30) == [UndurableMessage(0, 7, 0, 1)]
+    assert len(tracker) == 0
 
 
 def test_an_expired_message_reports_the_number_of_journals() -> None:
-    kept = keeping(3)
-    kept.published([(0, 7)])
-    kept.holdings_received([Holding(1, 9), Holding(1, 7), Holding(1, 6)])
-    assert kept.next_deadline() == START + 30
-    assert kept.take_expired(START + 29.9) == []
-    assert kept.take_expired(START + 30) == [UndurableMessage(0, 7, 2, 3)]
-    assert (kept.next_deadline(), len(kept)) == (None, 0)
-    assert kept.holdings_received([Holding(1, 9)] * 3) == []
+    tracker = keeping(3)
+    tracker.published([(0, 7)])
+    tracker.holdings_received([Holding(1, 9), Holding(1, 7), Holding(1, 6)])
+    assert tracker.next_deadline() == START + 30
+    assert tracker.take_expired(START + 29.9) == []
+    assert tracker.take_expired(START + 30) == [UndurableMessage(0, 7, 2, 3)]
+    assert (tracker.next_deadline(), len(tracker)) == (None, 0)
+    assert tracker.holdings_received([Holding(1, 9)] * 3) == []
 
 
 def test_expired_messages_leave_no_state() -> None:
-    kept = keeping(*[2] * 50)
-    kept.published([(ticket, ticket + 1) for ticket in range(50)])
-    kept.take_expired(START + 30)
-    assert not any(kept._heaps.values())
-    assert not kept._numbered
+    tracker = keeping(*[2] * 50)
+    tracker.published([(ticket, ticket + 1) for ticket in range(50)])
+    tracker.take_expired(START + 30)
+    assert not any(tracker._heaps.values())
+    assert not tracker._numbered
 
 
 def test_a_message_that_was_not_published_is_not_tracked() -> None:
-    kept = keeping(1)
-    kept.failed([0])
-    assert kept.take_expired(START + 30) == []
-    assert kept.published([(0, 7)]) == [(0, 7)]
+    tracker = keeping(1)
+    tracker.failed([0])
+    assert tracker.take_expired(START + 30) == []
+    assert tracker.published([(0, 7)]) == [(0, 7)]
 
 
 @given(
@@ -82,21 +82,21 @@ def test_a_message_that_was_not_published_is_not_tracked() -> None:
 def test_each_message_is_completed_once_and_only_with_enough_journals(
     wanted: list[int], steps: list[list[tuple[int, int]] | int]
 ) -> None:
-    kept, told, numbered = keeping(*wanted), list[tuple[int, int]](), 0
+    tracker, completed, numbered = keeping(*wanted), list[tuple[int, int]](), 0
     holdings: Sequence[Holding] = []
     for step in steps:
         if isinstance(step, int):
             new = [(ticket, ticket + 1) for ticket in range(numbered, min(numbered + step, len(wanted)))]
             numbered += len(new)
-            done = kept.published(new)
+            done = tracker.published(new)
         else:
             holdings = [Holding(*pair) for pair in step]
-            done = kept.holdings_received(holdings)
+            done = tracker.holdings_received(holdings)
         for ticket, sequence in done:
             assert sum(holding.keeps(sequence) for holding in holdings) >= wanted[ticket]
-        told += done
-    late = kept.take_expired(START + 30)
-    tickets = [ticket for ticket, _ in told] + [one.ticket for one in late]
+        completed += done
+    late = tracker.take_expired(START + 30)
+    tickets = [ticket for ticket, _ in completed] + [one.ticket for one in late]
     assert sorted(tickets) == list(range(numbered))
     for one in late:
         assert one.had == sum(holding.keeps(one.sequence) for holding in holdings)

@@ -1,4 +1,4 @@
-"""What the tests of the parts let pass when they were tried with bugs."""
+"""Regression tests for mutants that the tests of the parts let pass."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def start(path: Path, **config: Any) -> Journal:
 
 
 def fill(journal: Journal, numbers: range) -> list[int]:
-    """Commit each number on its own; return where the frames end."""
+    """Commit each number separately; return the ends of the frames."""
     ends: list[int] = []
     for number in numbers:
         journal.append([record(number)])
@@ -85,7 +85,7 @@ def block(position: int, size: int) -> Block:
 
 
 class File:
-    """A file that is only read, and is another each time until there is no other."""
+    """A read-only file that changes at each read, until its last version."""
 
     def __init__(self, *contents: bytes) -> None:
         self._contents = list(contents)
@@ -98,8 +98,8 @@ class File:
         pass
 
 
-class TestReorder:
-    def test_more_lost_ranges_than_a_frame_holds_are_all_there(
+class TestCompaction:
+    def test_compaction_keeps_more_lost_ranges_than_one_frame_holds(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         journal = start(tmp_path)
@@ -112,18 +112,18 @@ class TestReorder:
         new = compact(LocalDirectory(tmp_path), old)
         assert list(new.lost[0]) == list(old.lost[0]) == [(number, number + 3) for number in range(0, 70, 10)]
 
-    def test_what_follows_a_large_frame_is_not_cut_small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_compaction_does_not_split_frames_after_a_large_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(reorder_module, "FRAME_BYTES", 1_000)
         found = repack([block(1, 1_000), block(2, 1), block(3, 1)], 100)
         assert [one.positions.tolist() for one in found] == [[1], [2, 3]]
 
 
 class TestFrames:
-    def test_what_follows_a_large_one_is_not_cut_small(self) -> None:
+    def test_frame_boundaries_do_not_split_records_after_a_large_one(self) -> None:
         assert frame_boundaries([1, 2, 3, 4], [FRAME_BYTES, 5, 5, 5]) == [1, 4]
 
 
-def test_no_part_of_a_block_lies_before_it() -> None:
+def test_within_returns_no_records_before_a_block() -> None:
     offsets = np.arange(5, dtype=np.uint32)
     one = Block(STREAM, 0, np.arange(3, 7, dtype=np.uint64), np.zeros(4, np.int64), offsets, memoryview(b"data"))
     assert [len(one.within(0, last)) for last in range(5)] == [0, 0, 0, 1, 2]
@@ -137,12 +137,12 @@ class TestScan:
         assert isinstance(found, Damage)
         return found
 
-    def test_the_damage_of_a_frame_larger_than_what_is_read_at_once_says_its_numbers(self) -> None:
+    def test_damage_of_a_frame_larger_than_the_scan_buffer_names_its_numbers(self) -> None:
         _, data = records_frame(PLACE, 3, [5, 6], [1, 2], [b"", bytes(2 * READ_CHUNK)])
         damage = self.damage(data[:-8] + b"\1" + data[-7:])
         assert (damage.epoch, damage.first, damage.last) == (3, 5, 6)
 
-    def test_that_of_a_frame_of_losses_says_none(self) -> None:
+    def test_damage_of_a_frame_of_losses_names_no_numbers(self) -> None:
         _, data = lost_frame(PLACE, 3, [(5, 6)], 0)
         damage = self.damage(data[:-1] + b"\1")
         assert (damage.epoch, damage.first, damage.last) == (None, None, None)
@@ -153,24 +153,24 @@ class TestSegment:
     def segment(self) -> Segment:
         return Segment(None, SegmentHeader(1, STREAM, 0, 50_000_000, 0, 64), ".seg")  # type: ignore[arg-type]
 
-    def test_its_last_epoch_may_have_only_losses(self, segment: Segment) -> None:
+    def test_the_last_epoch_of_a_segment_may_have_only_losses(self, segment: Segment) -> None:
         segment.add_records(FrameHeader(FrameKind.RECORDS, 1, 1, 24, 900, 0, 0, 1, 64, 0, 0, 0), None)
         segment.lost[1] = RangeSet([(3, 4)])
         assert segment.last == (1, 4)
 
-    def test_its_newest_record_need_not_be_in_its_last_frame(self, segment: Segment) -> None:
+    def test_the_newest_record_of_a_segment_need_not_be_in_its_last_frame(self, segment: Segment) -> None:
         for newest in (90, 10):
             segment.add_records(FrameHeader(FrameKind.RECORDS, 1, 1, 24, 5, 0, 0, 1, segment.end, newest, 0, 0), None)
         assert segment.newest == 90
 
-    def test_one_without_records_is_as_old_as_it_is(self, segment: Segment) -> None:
+    def test_a_segment_without_records_expires_by_its_creation_time(self, segment: Segment) -> None:
         segment.lost[0] = RangeSet([(3, 4)])
         active = Segment(None, segment.header._replace(number=2, created_at=10**18), ".log")  # type: ignore[arg-type]
         assert expired_segments([segment], active, Retention(10.0), 60_000_000) == []
         assert expired_segments([segment], active, Retention(10.0), 60_000_001) == [segment]
 
 
-def test_an_index_is_written_though_a_crash_left_one_unfinished(tmp_path: Path) -> None:
+def test_an_index_file_is_written_despite_an_unfinished_one(tmp_path: Path) -> None:
     journal = start(tmp_path)
     fill(journal, range(3))
     journal.roll()
@@ -184,12 +184,12 @@ def test_an_index_is_written_though_a_crash_left_one_unfinished(tmp_path: Path) 
     journal.close()
 
 
-class TestMark:
+class TestDurablePosition:
     def packed(self, tmp_path: Path, mark: DurablePosition) -> bytes:
         put_mark(tmp_path, mark)
         return (tmp_path / POSITION_NAME).read_bytes()
 
-    def test_a_reader_that_meets_a_writer_looks_again(self, tmp_path: Path) -> None:
+    def test_a_durable_position_read_during_a_write_is_read_again(self, tmp_path: Path) -> None:
         old, new = self.packed(tmp_path, DurablePosition(1, 2**20, 5)), self.packed(tmp_path, DurablePosition(2, 64, 5))
 
         class Directory:
@@ -198,7 +198,7 @@ class TestMark:
 
         assert read_position(Directory()) == DurablePosition(2, 64, 5)  # type: ignore[arg-type]
 
-    def test_one_of_another_version_says_nothing(self, tmp_path: Path) -> None:
+    def test_a_durable_position_of_another_version_is_ignored(self, tmp_path: Path) -> None:
         packed = self.packed(tmp_path, DurablePosition(1, 64, 5))
         other = packed[:7] + b"\2" + packed[8:-4]
         (tmp_path / POSITION_NAME).write_bytes(other + struct.pack("<I", zlib.crc32(other)))
@@ -206,7 +206,7 @@ class TestMark:
 
 
 class TestRetention:
-    def test_what_waits_below_what_is_dropped_is_dropped_with_it(self) -> None:
+    def test_retention_drops_pending_records_below_dropped_ones(self) -> None:
         journal = MemoryJournal(STREAM, retention=Retention(10.0), clock=lambda: 100.0)
         journal.begin(0, 0)
         journal.append([record(5)])
@@ -217,7 +217,7 @@ class TestRetention:
         assert list(journal.held(0, 0, 99)) == []
         assert journal.get(0, 3) is None
 
-    def test_an_epoch_that_is_over_does_not_begin_again_with_what_it_had(self, make_journal: MakeJournal) -> None:
+    def test_a_dropped_epoch_does_not_begin_again_with_its_old_records(self, make_journal: MakeJournal) -> None:
         journal = make_journal(retention=Retention(10.0), segment_bytes=150, clock=lambda: 100.0)
         journal.append([record(1), record(2)])
         journal.commit()
@@ -231,7 +231,7 @@ class TestRetention:
 
 
 class TestRecovery:
-    def test_an_earlier_epoch_of_one_record_is_not_over(self, tmp_path: Path) -> None:
+    def test_an_earlier_epoch_with_one_record_is_kept_at_opening(self, tmp_path: Path) -> None:
         journal = start(tmp_path)
         journal.append([record(5), record(1, epoch=1)])
         journal.close()
@@ -240,9 +240,7 @@ class TestRecovery:
         assert again.get(0, 5) == record(5)
         again.close()
 
-    def test_a_segment_of_another_journal_is_none_of_this_one_though_its_header_is_damaged(
-        self, tmp_path: Path
-    ) -> None:
+    def test_a_segment_of_another_journal_with_a_damaged_header_is_refused(self, tmp_path: Path) -> None:
         ours, theirs = tmp_path / "ours", tmp_path / "theirs"
         for path, tag in ((ours, 5), (theirs, 6)):
             path.mkdir()
@@ -256,7 +254,7 @@ class TestRecovery:
         with pytest.raises(JournalError, match="header of segment 2 is damaged, and no other names the stream"):
             start(ours)
 
-    def test_segments_that_wrap_elsewhere_are_of_different_journals(self, tmp_path: Path) -> None:
+    def test_segments_with_different_wraps_are_refused(self, tmp_path: Path) -> None:
         for name, wrap in (("ours", 0), ("theirs", 2**40)):
             (tmp_path / name).mkdir()
             journal = Journal(LocalDirectory(tmp_path / name), STREAM, tag=5, wrap=wrap)
@@ -266,7 +264,7 @@ class TestRecovery:
         with pytest.raises(JournalError, match="segment 2 belongs to another journal"):
             start(tmp_path / "ours")
 
-    def test_more_than_a_header_is_never_removed(self, tmp_path: Path) -> None:
+    def test_a_segment_longer_than_a_header_is_never_removed(self, tmp_path: Path) -> None:
         journal = start(tmp_path)
         fill(journal, range(3))
         journal.close()
@@ -277,7 +275,7 @@ class TestRecovery:
         assert (tmp_path / "0000000002.log").read_bytes() == b"x" * 3_000
         again.close()
 
-    def test_what_is_gone_from_a_segment_before_the_last_is_damage(self, tmp_path: Path) -> None:
+    def test_a_truncated_segment_before_the_last_is_damage(self, tmp_path: Path) -> None:
         journal = start(tmp_path, segment_bytes=400)
         ends = fill(journal, range(9))
         journal.close()
@@ -292,7 +290,7 @@ class TestRecovery:
 
 
 class TestCatalog:
-    def test_a_wide_segment_before_narrow_ones_is_found(self, tmp_path: Path) -> None:
+    def test_a_record_in_a_wide_segment_before_narrow_ones_is_found(self, tmp_path: Path) -> None:
         journal = start(tmp_path, segment_bytes=1)
         for numbers in ((0, 100), (1, 2), (3, 4), (5, 6), (7, 8)):
             journal.append([record(number) for number in numbers])
@@ -301,7 +299,7 @@ class TestCatalog:
         assert [one.first for one in journal.read(0, 50, 200)] == [100]
         journal.close()
 
-    def test_it_knows_how_many_bytes_it_keeps(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_catalog_counts_its_cached_bytes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(catalog_module, "CACHED_FRAMES", 3)
         journal = start(tmp_path)
         fill(journal, range(9))
@@ -315,7 +313,7 @@ class TestCatalog:
 
 class TestReader:
     @pytest.mark.parametrize("groups", [[(0, 1), (2, 3), (4, 5)], [(0, 2), (1, 3), (4, 5)]], ids=["apart", "mixed"])
-    def test_a_reading_that_finds_files_gone_leaves_nothing_out(
+    def test_a_refresh_that_finds_files_removed_misses_no_records(
         self, tmp_path: Path, groups: list[tuple[int, int]]
     ) -> None:
         journal = start(tmp_path)
@@ -331,12 +329,12 @@ class TestReader:
         reader.close()
         journal.close()
 
-    def test_what_is_written_while_it_looks_is_seen_the_next_time(self, tmp_path: Path) -> None:
+    def test_records_written_during_a_refresh_are_seen_by_the_next(self, tmp_path: Path) -> None:
         journal = start(tmp_path, segment_bytes=1)
         fill(journal, range(2))
 
         class Busy(LocalDirectory):
-            """A directory to which another segment comes right after its files were listed."""
+            """A directory that gets another segment right after its listing."""
 
             def names(self) -> list[str]:
                 names: list[str] = super().names()
@@ -350,7 +348,7 @@ class TestReader:
         reader.close()
         journal.close()
 
-    def test_the_mark_of_another_journal_says_nothing(self, tmp_path: Path) -> None:
+    def test_a_reader_ignores_the_durable_position_of_another_journal(self, tmp_path: Path) -> None:
         journal = start(tmp_path)
         ends = fill(journal, range(3))
         put_mark(tmp_path, DurablePosition(1, ends[-1], 6))
@@ -363,7 +361,7 @@ class TestReader:
         reader.close()
         journal.close()
 
-    def test_it_lets_go_of_files_that_others_replaced(self, tmp_path: Path) -> None:
+    def test_a_reader_closes_files_replaced_by_the_writer(self, tmp_path: Path) -> None:
         journal = start(tmp_path, segment_bytes=300)
         fill(journal, range(9))
         reader = open_reader(tmp_path)
@@ -379,14 +377,14 @@ class TestReader:
         reader.close()
         journal.close()
 
-    def test_a_mark_in_a_segment_that_was_written_anew_since_hides_nothing(self, tmp_path: Path) -> None:
+    def test_a_durable_position_in_a_since_compacted_segment_hides_no_records(self, tmp_path: Path) -> None:
         journal = start(tmp_path)
         fill(journal, range(3))
         end = journal.catalog.segments[1].end
         journal.roll()
         journal.compact()
         journal.close()
-        put_mark(tmp_path, DurablePosition(1, end, 5))  # As a power failure may leave it.
+        put_mark(tmp_path, DurablePosition(1, end, 5))  # A state that a power failure may leave.
         reader = open_reader(tmp_path)
         assert kept(reader) == [0, 1, 2]
         reader.close()

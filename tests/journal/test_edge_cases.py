@@ -1,4 +1,4 @@
-"""What a second reading of the journal found."""
+"""Edge cases of the journal found by review."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def numbers_of(journal: Any) -> list[int]:
 
 
 class Forgetful(LocalDirectory):
-    """Its next list lacks one file, as one that is made while the file gets its new name may."""
+    """A directory whose next listing lacks a file that is being renamed."""
 
     hidden: str | None = None
 
@@ -51,7 +51,7 @@ class Forgetful(LocalDirectory):
         return [name for name in super().names() if name != hidden]
 
 
-def test_a_list_that_lacks_a_segment_leaves_no_hole(tmp_path: Path) -> None:
+def test_a_directory_listing_without_a_segment_leaves_no_gap(tmp_path: Path) -> None:
     journal = start(LocalDirectory(tmp_path), segment_bytes=1)
     fill(journal, *range(1, 8))
     directory = Forgetful(tmp_path)
@@ -64,9 +64,7 @@ def test_a_list_that_lacks_a_segment_leaves_no_hole(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_a_reader_keeps_up_with_many_segments_that_are_put_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_follows_the_compaction_of_many_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = start(LocalDirectory(tmp_path), segment_bytes=1)
     fill(journal, *range(1, 40))
     waiting = {segment.name: segment for segment in journal.sealed_segments()}
@@ -84,7 +82,7 @@ def test_a_reader_keeps_up_with_many_segments_that_are_put_in_order(
     journal.close()
 
 
-def test_what_could_not_be_put_in_order_takes_no_room() -> None:
+def test_a_failed_compaction_leaves_no_file() -> None:
     disk = Disk(Random(1))
     journal = start(disk, segment_bytes=500)
     fill(journal, *range(20))
@@ -97,7 +95,7 @@ def test_what_could_not_be_put_in_order_takes_no_room() -> None:
     journal.close()
 
 
-def test_retention_makes_room_for_a_group_that_waits_for_it() -> None:
+def test_retention_frees_space_for_a_pending_group() -> None:
     disk = Disk(Random(1), capacity=100_000)
     journal = start(disk, segment_bytes=5_000, retention=Retention(size=20_000))
     fill(journal, *range(300))
@@ -111,9 +109,7 @@ def test_retention_makes_room_for_a_group_that_waits_for_it() -> None:
     assert (bounds.first > 0, bounds.next) == (True, 300)
 
 
-def test_an_interrupt_in_the_midst_of_writing_breaks_the_journal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_during_a_write_breaks_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = start(LocalDirectory(tmp_path))
     fill(journal, 1)
     journal.append([record(2)])
@@ -133,9 +129,7 @@ def test_an_interrupt_in_the_midst_of_writing_breaks_the_journal(
     again.close()
 
 
-def test_an_append_that_fails_leaves_a_journal_that_can_be_committed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_append_leaves_the_journal_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = start(LocalDirectory(tmp_path))
     fill(journal, 1, 3)
 
@@ -152,7 +146,7 @@ def test_an_append_that_fails_leaves_a_journal_that_can_be_committed(
     journal.close()
 
 
-def test_a_record_is_found_behind_a_damaged_frame_that_only_spans_it(tmp_path: Path) -> None:
+def test_a_record_within_the_span_of_a_damaged_frame_is_found(tmp_path: Path) -> None:
     journal = start(LocalDirectory(tmp_path))
     fill(journal, 5)
     offset = (tmp_path / "0000000001.log").stat().st_size
@@ -169,7 +163,7 @@ def test_a_record_is_found_behind_a_damaged_frame_that_only_spans_it(tmp_path: P
     journal.close()
 
 
-def test_a_segment_whose_first_frame_was_torn_is_begun_again() -> None:
+def test_a_segment_with_a_torn_first_frame_is_restarted() -> None:
     disk = Disk(Random(1))
     journal = start(disk, segment_bytes=200)
     for epoch in range(40):
@@ -190,7 +184,7 @@ def test_a_segment_whose_first_frame_was_torn_is_begun_again() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 2**32, 9_999_999_999])
-def test_a_file_that_no_journal_would_write_is_left_alone(tmp_path: Path, number: int) -> None:
+def test_a_file_with_an_invalid_segment_name_is_ignored(tmp_path: Path, number: int) -> None:
     (tmp_path / f"{number:010d}.log").write_bytes(b"mine")
     journal = start(LocalDirectory(tmp_path))
     fill(journal, 1)
@@ -198,7 +192,7 @@ def test_a_file_that_no_journal_would_write_is_left_alone(tmp_path: Path, number
     assert (tmp_path / f"{number:010d}.log").read_bytes() == b"mine"
 
 
-def test_all_numbers_there_are_can_be_lost(tmp_path: Path) -> None:
+def test_the_whole_range_of_numbers_can_be_declared_lost(tmp_path: Path) -> None:
     journal = start(LocalDirectory(tmp_path))
     fill(journal, 5)
     journal.begin(1, 0)

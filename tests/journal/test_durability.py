@@ -1,5 +1,4 @@
-"""What a journal has promised and cannot keep, it says: durable records never go missing in silence, and their numbers
-never get other ones."""
+"""Durability: missing durable records are always reported, and their numbers never reused."""
 
 from __future__ import annotations
 
@@ -53,7 +52,7 @@ def flip(file: Path, offset: int, mask: int = 4) -> None:
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> Path:
-    """Ten commits of a thousand records, and a bit of the last that flipped."""
+    """Return a journal of ten commits of a thousand records, with a flipped bit in the last."""
     path = write(tmp_path)
     flip(path / LOG, -500)
     return path
@@ -68,7 +67,7 @@ def held(reader: JournalReader | Journal, epoch: int = 3) -> list[int]:
 
 
 class TestEndOfOpenSegment:
-    def test_a_reader_tells(self, damaged: Path) -> None:
+    def test_a_reader_reports_damage_in_the_open_segment(self, damaged: Path) -> None:
         with closing(open_reader(damaged)) as reader:
             (told,) = reader.damages
             assert (told.name, told.epoch, told.first, told.last) == (LOG, 3, 9_000, 9_999)
@@ -77,7 +76,7 @@ class TestEndOfOpenSegment:
             assert (bounds.next, bounds.last) == (9_000, 9_999)
 
     @pytest.mark.parametrize("words", [("ls",), ("cat",), ("check",), ("seal",)])
-    def test_commands_fail(self, damaged: Path, run: Run, words: tuple[str, ...]) -> None:
+    def test_commands_fail_on_damage_in_the_open_segment(self, damaged: Path, run: Run, words: tuple[str, ...]) -> None:
         before = (damaged / LOG).read_bytes()
         status, out, err = run(*words, damaged.parent)
         assert status == 1
@@ -99,7 +98,7 @@ class TestEndOfOpenSegment:
         status, out, err = run("cat", damaged.parent, "--to", "8999")
         assert (status, len(out.splitlines()), err) == (0, 9_000, "")
 
-    def test_a_writer_leaves_it_where_it_is_and_goes_on_behind(self, damaged: Path) -> None:
+    def test_a_writer_keeps_damage_and_appends_after_it(self, damaged: Path) -> None:
         before = (damaged / LOG).read_bytes()
         with closing(open_journal(damaged.parent, STREAM)) as journal:
             assert [damage.first for damage in journal.recovery.damages] == [9_000]
@@ -182,7 +181,7 @@ class TestEndOfOpenSegment:
 
 
 def test_missing_epoch_is_reported(tmp_path: Path) -> None:
-    """Its segment is not there any more, and no later one is."""
+    """Its segment and all later ones are missing."""
     journal = Journal(LocalDirectory(tmp_path), STREAM)
     journal.append(records(range(5)))
     journal.commit()
@@ -203,7 +202,7 @@ def test_missing_epoch_is_reported(tmp_path: Path) -> None:
 
 
 def test_retention_is_not_reported_as_loss(tmp_path: Path) -> None:
-    """The mark that a reader has read is older than the list of files."""
+    """The durable position that a reader has read is older than its directory listing."""
     config = JournalConfig(segment_bytes=400)
     journal = Journal(LocalDirectory(tmp_path), STREAM, config=config)
     for number in range(20):
@@ -237,7 +236,7 @@ def test_published_watermarks_survive_later_starts(tmp_path: Path) -> None:
 
 
 def spoilt(path: Path, random: Random, step: int) -> Iterator[tuple[str, Callable[[Path], None]]]:
-    """Yield changes of a byte and cuts of the files of a journal, each with what it is.
+    """Yield changed bytes and truncations of the files of a journal, with descriptions.
 
     :param step: one byte in so many is looked at.
     """
@@ -258,7 +257,7 @@ def spoilt(path: Path, random: Random, step: int) -> Iterator[tuple[str, Callabl
 
 
 def seen(path: Path) -> tuple[list[bytes], bool]:
-    """Return what a reader makes of a journal, and whether it said that this is not all."""
+    """Return the payloads that a reader finds, and whether it reported missing ones."""
     told: list[object] = []
     payloads: list[bytes] = []
     try:
@@ -277,8 +276,7 @@ def seen(path: Path) -> tuple[list[bytes], bool]:
 @pytest.mark.parametrize("shape", ["open", "rolled", "sealed"])
 @pytest.mark.parametrize("step", [16, pytest.param(1, marks=pytest.mark.extended)])
 def test_all_damage_is_reported(tmp_path: Path, shape: str, step: int) -> None:
-    """Every byte of a small journal, and every length of its files: it reads the same, or somebody says so; and no
-    number below the watermark gets another record."""
+    """Change every byte and truncate to every length: damage is reported, and no durable number is reused."""
     path = tmp_path / "journal"
     path.mkdir()
     with closing(Journal(LocalDirectory(path), STREAM, tag=1)) as journal:
@@ -303,7 +301,7 @@ def test_all_damage_is_reported(tmp_path: Path, shape: str, step: int) -> None:
 
 
 def continue_on(copy: Path, whole: list[bytes], what: str) -> None:
-    """A writer goes on, and would give the same numbers to others."""
+    """Append with a writer, which must not reuse the numbers."""
     try:
         journal = Journal(LocalDirectory(copy), STREAM)
     except JournalError:
@@ -331,13 +329,13 @@ def test_seal_does_not_change_a_truncated_journal(damaged: Path) -> None:
     os.truncate(damaged / LOG, last.offset + last.size)
     with pytest.raises(JournalDamaged, match="the file was truncated below its durable length"):
         seal(LocalDirectory(damaged), STREAM, 0)
-    # From now on another segment is the last, and only the mark knows of what there was.
+    # Now another segment is the last, and only the durable position records the missing one.
     with pytest.raises(JournalDamaged, match="once durable"):
         seal(LocalDirectory(damaged), STREAM, 0)
 
 
 class TestPower:
-    """What the mark says has to outlast the end of a run, and its name the beginning."""
+    """The durable position must survive a power failure after the close and after the opening."""
 
     def test_durable_position_is_synced_at_close(self) -> None:
         disk = Disk(Random(1))

@@ -1,4 +1,4 @@
-"""Link nodes that remember what they are told, and a network to put them on."""
+"""Stream nodes that record their inputs, and a network of them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.observer import Observer
 
 
-class Garbage(RemoteError):
-    """What arrived does not begin with a length."""
+class MalformedLength(RemoteError):
+    """The received bytes do not begin with a length."""
 
 
 @implementer(IStreamDecoder)
@@ -32,7 +32,7 @@ class LengthDecoder:
         messages = []
         while len(self.rest) >= 4:
             if self.rest[0] != 0:
-                raise Garbage(f"{self.rest[0]} is no length")
+                raise MalformedLength(f"{self.rest[0]} is no length")
             size = int.from_bytes(self.rest[:4], "big")
             if len(self.rest) < 4 + size:
                 break
@@ -43,7 +43,7 @@ class LengthDecoder:
 
 @implementer(IStreamCodec)
 class LengthCodec:
-    """Text with its length in front; what begins with ``!`` comes out as garbage.
+    """Length-prefixed text; text that begins with ``!`` is encoded as malformed bytes.
 
     :ivar fed: what decoders were given.
     """
@@ -60,8 +60,8 @@ class LengthCodec:
 
 
 @implementer(ILinkNode)
-class Talker:
-    """Keeps what it is told, wants what it is told to want, and minds that what it is told makes sense.
+class RecordingStreamNode:
+    """A stream node that records its inputs, emits scripted outputs, and checks its inputs.
 
     :ivar story: ``(now, what, detail)``, as it happened.
     """
@@ -134,8 +134,8 @@ class Talker:
         return [(now, detail) for now, what, detail in self.story if what in ("disconnected", "dial failed")]
 
 
-class Lines(Observer):
-    """A network of talkers. Its time starts at 0 and its links take a quarter of a second, so that sums are exact."""
+class StreamNetwork(Observer):
+    """A network of recording stream nodes, starting at time 0, with an exact latency of 0.25 s."""
 
     def __init__(
         self, *names: str, seed: int = 1, link: Link | None = None, codec: LengthCodec | None = None, **options: Any
@@ -148,15 +148,15 @@ class Lines(Observer):
 
     def add(self, name: str) -> Host:
         number = len(self.network.hosts) + 1
-        host = self.network.add(name, (f"10.0.0.{number}", number), lambda boot: Talker())
+        host = self.network.add(name, (f"10.0.0.{number}", number), lambda boot: RecordingStreamNode())
         host.start()
         return host
 
     def connection_changed(self, host: Host, to: Address, change: str) -> None:
         self.words.append((self.network.now, host.name, change))
 
-    def __getitem__(self, name: str) -> Talker:
-        node: Talker = self.hosts[name].node
+    def __getitem__(self, name: str) -> RecordingStreamNode:
+        node: RecordingStreamNode = self.hosts[name].node
         return node
 
     def run_until(self, when: float) -> None:
@@ -169,7 +169,7 @@ class Lines(Observer):
         self.want(name, Dial(self.hosts[to].address))
 
     def link(self, name: str, to: str) -> None:
-        """Connect two hosts at once."""
+        """Open a connection between two hosts at once."""
         self.network.streams.connect(self.hosts[name], self.hosts[to])
 
     def peer(self, name: str, to: str) -> Peer:
@@ -179,7 +179,7 @@ class Lines(Observer):
     def write(self, name: str, to: str, *messages: Any) -> None:
         self.want(name, Write(messages, self.peer(name, to)))
 
-    def hang_up(self, name: str, to: str) -> None:
+    def close(self, name: str, to: str) -> None:
         peer = self.peer(name, to)
         self[name].forget(peer)
         self.want(name, Close(peer))
@@ -203,17 +203,17 @@ class Lines(Observer):
         return {key.removeprefix("dropped: "): counts[key] for key in counts if key.startswith("dropped: ")}
 
     def forgotten(self) -> bool:
-        """Whether nothing is left of any connection."""
+        """Tell whether no connection has left state."""
         return not any(self.network.streams.connection_ends(host) for host in self.hosts.values())
 
 
-class MakeLines(Protocol):
+class MakeStreamNetwork(Protocol):
     def __call__(
         self, *names: str, seed: int = 1, link: Link | None = None, codec: LengthCodec | None = None, **options: Any
-    ) -> Lines: ...
+    ) -> StreamNetwork: ...
 
 
-class JoinLines(Protocol):
+class MakeConnectedPair(Protocol):
     def __call__(
         self, *, seed: int = 1, link: Link | None = None, codec: LengthCodec | None = None, **options: Any
-    ) -> Lines: ...
+    ) -> StreamNetwork: ...
