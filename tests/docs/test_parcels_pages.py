@@ -29,7 +29,7 @@ def test_table_of_refusals_is_complete() -> None:
 
 def test_every_reason_for_a_drop_is_documented() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in sorted(PACKAGE.glob("**/*.py")))
-    counted = set(re.findall(r'(?:counters|drops)\["([a-z-]+)"\]', code))
+    counted = set(re.findall(r'faults\.count\("([a-z-]+)"', code))
     malformed = set(re.findall(r'BadParcel\(\s*"([a-z-]+)"', code))
     assert len(counted) > 6
     assert len(malformed) > 6

@@ -31,7 +31,7 @@ def run(*arguments: str, data: bytes = b"", prelude: str = "") -> tuple[int, str
         ("follow --format xml", "invalid choice: 'xml'"),
         ("cluster --http ftp://here", "is not a URL"),
         ("reform --cluster x", "the following arguments are required: --http"),
-        ("reform --http http://h", "the following arguments are required: -c/--cluster"),
+        ("reform --http http://h", "the following arguments are required: --cluster"),
     ],
 )
 def test_invalid_arguments_are_refused_with_exit_status_2(arguments: str, complaint: str) -> None:
