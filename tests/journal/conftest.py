@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from suite.journals import MakeJournal
 
 from fyrehose_twisted.cli.main import main
 from fyrehose_twisted.journal.format.disk import LocalDirectory
@@ -17,7 +18,6 @@ from fyrehose_twisted.journal.store import Journal, JournalConfig
 STREAM = "fyrehose://test"
 
 NewPath = Callable[[], Path]
-MakeJournal = Callable[..., Any]
 Run = Callable[..., tuple[int, str, str]]
 
 

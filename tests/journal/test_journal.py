@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from suite.journals import JournalType, MakeJournal
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.errors import LocalError
@@ -24,8 +25,6 @@ from fyrehose_twisted.record import Record
 STREAM = "fyrehose://test"
 LAST = 2**62
 
-MakeJournal = Callable[..., Any]
-
 
 def record(sequence: int, payload: bytes = b"", *, epoch: int = 0, at: int = 7) -> Record:
     return Record(STREAM, epoch, sequence, at, payload)
@@ -36,7 +35,7 @@ def records(sequences: Iterable[int], **fields: Any) -> list[Record]:
     return [record(sequence, b"%d" % sequence, **fields) for sequence in sequences]
 
 
-def kept(journal: Any, epoch: int = 0, first: int | None = None, last: int = LAST) -> dict[int, bytes]:
+def kept(journal: JournalType, epoch: int = 0, first: int | None = None, last: int = LAST) -> dict[int, bytes]:
     """Return payloads by position, after checking the consistency of the blocks."""
     if first is None:
         bounds = journal.bounds(epoch)
@@ -49,7 +48,7 @@ def kept(journal: Any, epoch: int = 0, first: int | None = None, last: int = LAS
     return dict(zip(positions, (payload for block in blocks for payload in block.payloads()), strict=True))
 
 
-def counts(journal: Any) -> dict[str, int]:
+def counts(journal: JournalType) -> dict[str, int]:
     """Return the counters that are not 0."""
     counters = journal.counters
     return {name: getattr(counters, name) for name in counters.__slots__ if getattr(counters, name)}
@@ -387,7 +386,7 @@ class TestWatermark:
 
 class TestReading:
     @pytest.fixture
-    def journal(self, make_journal: MakeJournal) -> Any:
+    def journal(self, make_journal: MakeJournal) -> JournalType:
         journal = make_journal()
         journal.append(records([10, 11, 13, 14, 20]))
         journal.commit()
@@ -410,19 +409,19 @@ class TestReading:
         ],
     )
     def test_reading_a_range_returns_its_held_records(
-        self, journal: Any, first: int, last: int, expected: list[int]
+        self, journal: JournalType, first: int, last: int, expected: list[int]
     ) -> None:
         assert kept(journal, first=first, last=last) == {number: b"%d" % number for number in expected}
 
-    def test_reading_before_the_beginning_is_an_error(self, journal: Any) -> None:
+    def test_reading_before_the_beginning_is_an_error(self, journal: JournalType) -> None:
         with pytest.raises(NotInJournal, match="9 of epoch 0 is not held: fyrehose://test begins at 10"):
             journal.read(0, 9, 12)
 
     @pytest.mark.parametrize("position", [-1, 9, 15, 21, 2**70])
-    def test_getting_a_record_that_is_not_held_returns_none(self, journal: Any, position: int) -> None:
+    def test_getting_a_record_that_is_not_held_returns_none(self, journal: JournalType, position: int) -> None:
         assert journal.get(0, position) is None
 
-    def test_appending_does_not_affect_a_running_read(self, journal: Any) -> None:
+    def test_appending_does_not_affect_a_running_read(self, journal: JournalType) -> None:
         blocks = journal.read(0, 10, 14)
         found = next(blocks).positions.tolist()
         journal.append(records([15, 16, 18, 21]))
@@ -527,6 +526,7 @@ class TestTrim:
             journal.commit()
         assert journal.trim() > 15_000
         bounds = journal.bounds(0)
+        assert bounds is not None
         assert bounds.first in (6, 7)
         assert list(kept(journal)) == list(range(bounds.first, 10))
         assert (bounds.next, bounds.last) == (10, 9)
@@ -548,6 +548,7 @@ class TestTrim:
             journal.commit()
         journal.trim()
         bounds = journal.bounds(0)
+        assert bounds is not None
         assert bounds.first == 5
         assert bounds.next == 6
 

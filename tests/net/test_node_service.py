@@ -102,7 +102,7 @@ def test_a_service_starts_and_stops_its_node() -> None:
     assert (service.happened, done) == (["start", "stop"], [None])
 
 
-def test_a_failure_halts_the_node_then_is_reported_then_fails_what_is_in_flight() -> None:
+def test_a_failure_halts_the_node_is_reported_and_fails_pending_calls() -> None:
     failures: list[Exception] = []
     service = Plain(failed=lambda error: (failures.append(error), service.happened.append("reported")))
     error = OSError("no space")

@@ -38,9 +38,7 @@ def test_a_link_in_place_of_the_temporary_file_is_not_followed(tmp_path: Path) -
     assert (tmp_path / "page").read_bytes() == b"ours"
 
 
-def test_a_failed_replacement_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_atomic_write_leaves_only_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "page"
     replace_file(path, b"old")
 

@@ -54,7 +54,7 @@ def test_only_one_process_holds_the_lock(tmp_path: Path) -> None:
         LockedFile(tmp_path / "state").close()
 
 
-def test_a_failed_replacement_leaves_the_old_file_and_nothing_else(
+def test_a_failed_replacement_of_a_locked_file_leaves_only_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(LockedFile(tmp_path / "state")) as file:

@@ -148,7 +148,7 @@ class TestPath:
             world.send("a", "b", *numbered(100))
         assert len(looks) == 3
 
-    def test_datagrams_are_lost_and_duplicated_as_often_as_the_link_says(self, make_world: MakeWorld) -> None:
+    def test_datagrams_are_lost_and_duplicated_at_the_rates_of_the_link(self, make_world: MakeWorld) -> None:
         world = make_world(5, Link(loss=0.2, duplication=0.1))
         world.add("a", "b")
         world.send("a", "b", *numbered(10_000))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from suite.journals import WriteJournal
 
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.layout import make_directory
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 STREAM = "fyrehose://test"
 START = 1_700_000_000_000_000
 """Receive time of the first record, in microseconds since 1970."""
-
-WriteJournal = Callable[..., Path]
 
 
 @pytest.fixture(autouse=True)

@@ -5,11 +5,11 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from suite.journals import WriteJournal
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.spark import cli
@@ -17,8 +17,6 @@ from fyrehose_twisted.spark.sql import Table, print_rows, tables_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-WriteJournal = Callable[..., Path]
 
 
 def run(*arguments: str | Path) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from suite.journals import WriteJournal
 
 from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.spark.metrics import QueryMetrics, query_metrics
@@ -72,7 +73,9 @@ def test_a_spark_metrics_port_in_use_is_an_error(spark: SparkSession) -> None:
             taken.__enter__()
 
 
-def test_the_lag_of_a_streaming_query_is_served(spark: SparkSession, write_journal: Any, tmp_path: Path) -> None:
+def test_the_lag_of_a_streaming_query_is_served(
+    spark: SparkSession, write_journal: WriteJournal, tmp_path: Path
+) -> None:
     path = write_journal(range(1, 101))
     frame = spark.readStream.format("fyrehose").options(
         startingOffsets="earliest", maxOffsetsPerTrigger="30", name="mine"

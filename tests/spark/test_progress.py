@@ -3,11 +3,11 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from suite.journals import WriteJournal
 
 from fyrehose_twisted.spark.listener import format_progress, offset_lag, stream_progress
 from fyrehose_twisted.spark.progress import ProgressLine, SparkProgress, group_progress, show_progress
@@ -90,7 +90,7 @@ def test_spark_progress_works_with_a_closed_standard_error() -> None:
 
 
 def test_rows_read_by_spark_jobs_are_counted(
-    spark: SparkSession, write_journal: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, write_journal: WriteJournal, capsys: pytest.CaptureFixture[str]
 ) -> None:
     journal = write_journal(range(1, 1_001))
     context = spark.sparkContext
@@ -151,7 +151,7 @@ def test_the_progress_of_a_batch_is_one_line() -> None:
 
 
 def test_each_batch_of_a_query_shows_its_progress(
-    spark: SparkSession, write_journal: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, write_journal: WriteJournal, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     journal = write_journal(range(1, 301))
     read = spark.readStream.format("fyrehose").option("startingOffsets", "earliest")

@@ -4,11 +4,11 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from suite.journals import WriteJournal
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.errors import JournalError
@@ -83,7 +83,7 @@ def test_an_existing_directory_with_an_equals_sign_is_a_path(tmp_path: Path, mon
 
 
 def test_journals_are_found_by_path_pattern_and_name(
-    write_journal: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    write_journal: WriteJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = write_journal([1]), write_journal([1])
     found = locations_from_options(parsed(f"{one.parent}", f"right={two}"))
@@ -94,7 +94,7 @@ def test_journals_are_found_by_path_pattern_and_name(
     assert relative.path == str(one)
 
 
-def test_journals_can_be_selected_by_stream(write_journal: Callable[..., Path]) -> None:
+def test_journals_can_be_selected_by_stream(write_journal: WriteJournal) -> None:
     one, two = write_journal([1], stream="fyrehose://one"), write_journal([1], stream="fyrehose://two")
     places = (str(one), str(two))
     assert [origin.stream for origin in locations_from_options(parsed(*places, "--stream", "fyrehose://t*"))] == [
@@ -104,7 +104,7 @@ def test_journals_can_be_selected_by_stream(write_journal: Callable[..., Path]) 
         locations_from_options(parsed(*places, "--stream", "fyrehose://three"))
 
 
-def test_a_journal_or_name_given_twice_is_refused(write_journal: Callable[..., Path]) -> None:
+def test_a_journal_or_name_given_twice_is_refused(write_journal: WriteJournal) -> None:
     one, two = write_journal([1]), write_journal([1])
     with pytest.raises(ConfigurationError, match="is given twice"):
         locations_from_options(parsed(str(one), f"again={one.parent}"))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from suite.journals import WriteJournal
 
 from fyrehose_twisted.fyrehose.wire.envelope import wrap
 from fyrehose_twisted.record import Record
@@ -66,7 +67,7 @@ def run(example: Any, spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
     signal.signal(signal.SIGINT, before)
 
 
-def test_errors_of_the_streaming_example_are_one_line(run: Any, write_journal: Any, tmp_path: Path) -> None:
+def test_errors_of_the_streaming_example_are_one_line(run: Any, write_journal: WriteJournal, tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
     assert run(nowhere, tmp_path / "out") == f"streaming_counts: there is no journal at {nowhere}: no such directory"
     path = write_journal(records(1, 2), stream=STREAM)
@@ -80,7 +81,7 @@ def test_an_interrupt_ends_the_streaming_example_cleanly(
     example: Any,
     run: Any,
     spark: Any,
-    write_journal: Any,
+    write_journal: WriteJournal,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -101,7 +102,7 @@ def test_an_interrupt_ends_the_streaming_example_cleanly(
 
 
 def test_the_streaming_example_continues_at_its_checkpoint(
-    example: Any, spark: Any, write_journal: Any, tmp_path: Path
+    example: Any, spark: Any, write_journal: WriteJournal, tmp_path: Path
 ) -> None:
     def count(path: Path) -> Counter[tuple[int, str | None]]:
         query = example.start(spark, str(path), tmp_path / "out", late="30 seconds", once=True)

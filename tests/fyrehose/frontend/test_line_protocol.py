@@ -19,14 +19,14 @@ from fyrehose_twisted.web.tokens import Tokens
 TOKENS = Tokens({"ann": b"a" * 16, "bob": b"b" * 16})
 
 
-def test_each_line_is_answered_with_its_number(frontend: Frontend) -> None:
+def test_each_line_is_answered_with_its_sequence_number(frontend: Frontend) -> None:
     client = frontend.connect().send(b"one\ntwo\r\n")
     assert (client.answers, frontend.publisher.messages) == (["1", "2"], [b"one", b"two"])
     client.send(b"thr").send(b"ee\nfo")
     assert client.answers == ["1", "2", "3"]
 
 
-def test_kept_lines_are_answered_after_journals_have_synced_them() -> None:
+def test_lines_that_require_journals_are_answered_after_the_sync() -> None:
     frontend = Frontend(kept=1)
     client = frontend.connect().send(b"one\n\ntwo\n").send(b"three\n")
     frontend.publish_queue.journals.holdings_received([Holding(1, 2)])
@@ -304,7 +304,7 @@ class TestTokens:
         frontend.clock.advance(30)
         assert (client.answers, client.wire.disconnecting) == (["error timeout"], True)
 
-    def test_limits_apply_per_token(self) -> None:
+    def test_limits_of_lines_apply_per_token(self) -> None:
         frontend = Frontend(FrontendConfig(line_connections_per_client=1), TOKENS)
         clients = [frontend.connect().send(b"token " + token * 16 + b"\nx\n") for token in (b"a", b"a", b"b")]
         assert [client.answers for client in clients] == [["1"], ["error too-many-connections"], ["2"]]
@@ -312,7 +312,7 @@ class TestTokens:
         assert frontend.connect().send(b"token " + b"a" * 16 + b"\nx\n").answers == ["3"]
 
 
-def test_the_number_of_connections_is_limited() -> None:
+def test_the_number_of_line_connections_is_limited() -> None:
     frontend = Frontend(FrontendConfig(max_line_connections=3, line_connections_per_client=2))
     clients = [frontend.connect() for _ in range(2)]
     third = frontend.connect()

@@ -27,7 +27,7 @@ def failure(deferred: Deferred[Any]) -> Any:
     return result(deferred).value
 
 
-def test_a_batch_returns_its_numbers(frontend: Frontend) -> None:
+def test_a_published_batch_returns_its_numbers(frontend: Frontend) -> None:
     assert result(frontend.publish_queue.submit("a", [b"1", b"2"])) == [1, 2]
     assert result(frontend.publish_queue.submit("a", [b"3"])) == [3]
     assert (
@@ -37,14 +37,14 @@ def test_a_batch_returns_its_numbers(frontend: Frontend) -> None:
     ) == (3, 3, 0)
 
 
-def test_long_batches_keep_their_order(frontend: Frontend) -> None:
+def test_long_batches_are_published_in_order(frontend: Frontend) -> None:
     messages = [b"%d" % number for number in range(1_000)]
     assert result(frontend.publish_queue.submit("a", messages)) == list(range(1, 1_001))
     assert frontend.publisher.messages == messages
     assert frontend.publisher.runs == [256, 256, 256, 232]
 
 
-def test_clients_take_turns(frontend: Frontend) -> None:
+def test_clients_take_turns_in_the_publish_queue(frontend: Frontend) -> None:
     frontend.publisher.full = True
     long = frontend.publish_queue.submit("a", [b"a"] * 1_000)
     short = frontend.publish_queue.submit("b", [b"b"])
@@ -96,7 +96,9 @@ def test_the_outcome_of_unacknowledged_messages_is_unknown(frontend: Frontend) -
     assert frontend.publish_queue.waiting_bytes == 0
 
 
-def test_the_timeout_sweep_continues_after_an_exception(frontend: Frontend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_publish_timeout_sweep_continues_after_an_exception(
+    frontend: Frontend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     frontend.publisher.full = True
     done = frontend.publish_queue.submit("a", [b"1"])
 
@@ -171,7 +173,7 @@ def test_a_new_client_finds_room_beside_many_busy_ones() -> None:
     frontend.publish_queue.submit("modest", [b"x" * 40_000]).addErrback(lambda failure: None)
 
 
-def test_clients_take_turns_by_bytes() -> None:
+def test_clients_take_turns_in_the_publish_queue_by_bytes() -> None:
     frontend = Frontend(FrontendConfig())
     frontend.publisher.full = True
     large, small = [b"x" * 60_000] * 100, [b"y"]
@@ -193,7 +195,7 @@ def test_an_empty_queue_accepts_a_batch_of_any_size() -> None:
     assert result(frontend.publish_queue.submit("a", [b"x" * 200])) == [1]
 
 
-def test_a_message_that_fits_no_datagram_is_refused(frontend: Frontend) -> None:
+def test_the_publish_queue_refuses_a_message_larger_than_a_datagram(frontend: Frontend) -> None:
     with pytest.raises(MessageTooLarge):
         frontend.publish_queue.submit("a", [b"1", b"x" * (MAX_ENVELOPED + 1)])
     assert frontend.publisher.messages == []
@@ -201,7 +203,7 @@ def test_a_message_that_fits_no_datagram_is_refused(frontend: Frontend) -> None:
     assert result(frontend.publish_queue.submit("a", [b"x" * MAX_ENVELOPED])) == [1]
 
 
-def test_messages_per_client_are_rate_limited() -> None:
+def test_queued_messages_per_client_are_rate_limited() -> None:
     frontend = Frontend(FrontendConfig(messages_per_client=10, bytes_per_client=1e6, burst=1))
     frontend.publish_queue.submit("a", [b"1"] * 10)
     assert frontend.publish_queue.rate_limiter.wait_time("a") == 0
@@ -215,7 +217,7 @@ def test_messages_per_client_are_rate_limited() -> None:
     assert frontend.publish_queue.rate_limiter.wait_time("a") == 1
 
 
-def test_bytes_per_client_are_rate_limited() -> None:
+def test_queued_bytes_per_client_are_rate_limited() -> None:
     frontend = Frontend(FrontendConfig(bytes_per_client=1_000, burst=1))
     frontend.publish_queue.submit("a", [b"x" * 2_936])
     assert frontend.publish_queue.rate_limiter.wait_time("a") == 2

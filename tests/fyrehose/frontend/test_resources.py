@@ -195,7 +195,7 @@ def test_a_body_or_line_that_is_too_large_is_refused() -> None:
     assert len(site.publisher.messages) == published
 
 
-def test_messages_per_client_are_rate_limited() -> None:
+def test_http_messages_per_client_are_rate_limited() -> None:
     site = Site(FrontendConfig(messages_per_client=10, burst=1))
     assert site.put(b"1\n" * 35, content_type=NDJSON).code == 201
     response = site.put(b"x")
@@ -206,7 +206,7 @@ def test_messages_per_client_are_rate_limited() -> None:
     assert site.put(b"x").code == 201
 
 
-def test_queued_bytes_per_client_are_limited() -> None:
+def test_queued_bytes_per_http_client_are_limited() -> None:
     site = Site(FrontendConfig(waiting_bytes=1_000, waiting_bytes_per_client=600))
     site.publisher.full = True
     for _ in range(2):
@@ -219,7 +219,7 @@ def test_queued_bytes_per_client_are_limited() -> None:
     assert all_.json["unknown"] is False
 
 
-def test_requests_per_client_are_rate_limited() -> None:
+def test_http_requests_per_client_are_rate_limited() -> None:
     site = Site(FrontendConfig(requests_per_client=1))
     assert [site.put(b"x").code for _ in range(3)] == [201, 201, 429]
     assert site.put(b"x").json["error"] == "too-many-requests"
@@ -310,7 +310,7 @@ def test_a_request_may_ask_for_more_journals_and_not_for_fewer() -> None:
     assert (described["name"], taken) == ("Kept", list(range(2, MAX_HOLDINGS + 1)))
 
 
-def test_errors_of_idempotency_keys(site: Site) -> None:
+def test_invalid_and_conflicting_idempotency_keys_are_refused(site: Site) -> None:
     assert site.put(b"x", idempotency_key="k").code == 201
     other = site.put(b"y", idempotency_key="k")
     assert (other.code, other.json["error"]) == (422, "key-reused")

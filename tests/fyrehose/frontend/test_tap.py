@@ -71,13 +71,13 @@ def service_of(text: str) -> FrontendService:
         ("--limits tokens", r"limits file .*/tokens is not TOML"),
     ],
 )
-def test_invalid_options_are_reported_in_one_line(arguments: str, complaint: str) -> None:
+def test_invalid_frontend_options_are_reported_in_one_line(arguments: str, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint) as refused:
         options_of(arguments)
     assert "\n" not in str(refused.value)
 
 
-def test_defaults_of_options() -> None:
+def test_frontend_options_have_defaults() -> None:
     options = options_of("")
     assert options["http-listening"].description == "tcp:8481:interface=127.0.0.1"
     assert options["lines-listening"].description == "tcp:8482:interface=127.0.0.1"
@@ -85,7 +85,7 @@ def test_defaults_of_options() -> None:
     assert options["config"] == FrontendConfig()
 
 
-def test_options_are_parsed() -> None:
+def test_frontend_options_are_parsed() -> None:
     arguments = "--tokens-file tokens --limits limits.toml --secret-file secret --host Node.example --host node"
     options = options_of(f"{arguments} --allowed-origin https://example.org --http tcp:0:interface=0.0.0.0")
     assert options["config"] == FrontendConfig(

@@ -125,7 +125,7 @@ def clock() -> Clock:
     return made
 
 
-def test_messages_are_handed_to_the_application_after_they_are_durable() -> None:
+def test_messages_are_delivered_after_they_are_durable() -> None:
     log: list[Any] = []
     journal = Spied(MemoryJournal(STREAM), log)
     protocol = Application(log, journal=journal, reactor=clock())

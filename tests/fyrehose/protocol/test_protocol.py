@@ -177,8 +177,9 @@ def network() -> Network:
 
 
 @pytest.fixture
-def backbone(network: Network) -> Any:
-    return network.attach(Backbone(), BACKBONE)
+def backbone(network: Network) -> Backbone:
+    attached: Backbone = network.attach(Backbone(), BACKBONE)
+    return attached
 
 
 @pytest.fixture
@@ -345,7 +346,7 @@ def test_a_paused_subscriber_receives_messages_after_resume(network: Network, ma
 
 
 def test_a_resumed_subscriber_requests_messages_that_exceeded_its_buffer(
-    network: Network, backbone: Any, make: Make
+    network: Network, backbone: Backbone, make: Make
 ) -> None:
     publisher, subscriber = make(2), make(3, buffer_bytes=30_000)
     publisher.publish(b"first")
@@ -369,7 +370,9 @@ def test_pausing_a_protocol_before_it_runs_has_no_effect() -> None:
     assert results(subscriber.leave()) == [None]
 
 
-def test_a_client_reports_disconnect_and_reconnect_of_the_backbone(network: Network, backbone: Any, make: Make) -> None:
+def test_a_client_reports_disconnect_and_reconnect_of_the_backbone(
+    network: Network, backbone: Backbone, make: Make
+) -> None:
     client = make()
     assert client.told == ["connected"]
     assert results(client.connected_first) == [None]
@@ -387,7 +390,7 @@ def test_a_client_reports_disconnect_and_reconnect_of_the_backbone(network: Netw
     assert set(client.round_trips) == {0.0}
 
 
-def test_leave_sends_one_goodbye_and_may_be_called_twice(network: Network, backbone: Any, make: Make) -> None:
+def test_leave_sends_one_goodbye_and_may_be_called_twice(network: Network, backbone: Backbone, make: Make) -> None:
     client = make()
     first, second = client.leave(), client.leave()
     network.advance(0.05)
@@ -425,7 +428,7 @@ def test_exceptions_of_a_backbone_application_are_logged_and_survived(network: N
     assert [str(event["log_failure"].value) for event in logged if "log_failure" in event] == ["a mistake"]
 
 
-def test_drops_are_logged_once_a_minute_per_source(network: Network, backbone: Any) -> None:
+def test_drops_are_logged_once_a_minute_per_source(network: Network, backbone: Backbone) -> None:
     with capturedLogs() as logged:
         for _ in range(3):
             network.inject(b"\xff", OTHER_HOST, BACKBONE)
@@ -433,6 +436,7 @@ def test_drops_are_logged_once_a_minute_per_source(network: Network, backbone: A
         network.inject(b"\xff", OTHER_HOST, BACKBONE)
     warnings = [event for event in logged if event["log_level"] is LogLevel.warn]
     assert [event["detail"] for event in warnings] == ["type byte 0xff is not one of the protocol's"] * 2
+    assert backbone.node is not None
     assert backbone.node.drops.counts == {"unknown_type": 4}
 
 
@@ -486,7 +490,7 @@ def test_a_backbone_without_state_refuses_to_number_a_known_stream(network: Netw
     assert "client 192.0.2.2:7 holds message 1 of this stream" in str(stopped[0])
 
 
-def test_repeated_sequence_numbers_stop_a_client(network: Network, backbone: Any, make: Make) -> None:
+def test_repeated_sequence_numbers_stop_a_client(network: Network, backbone: Backbone, make: Make) -> None:
     client = make()
     for number in range(12):
         client.publish(b"%d" % number)
@@ -576,12 +580,13 @@ def test_a_send_error_of_a_plain_port_does_not_block_other_peers(error: Exceptio
     assert written == [BACKBONE]
 
 
-def test_an_overdue_keepalive_does_not_follow_the_goodbye(network: Network, backbone: Any, make: Make) -> None:
+def test_an_overdue_keepalive_does_not_follow_the_goodbye(network: Network, backbone: Backbone, make: Make) -> None:
     client = make()
     network.clock.rightNow += 1.5  # A busy reactor makes the next KEEPALIVE overdue.
     client.leave()
     network.settle()
     network.advance(0.05)
+    assert backbone.node is not None
     assert [served.flags for served in backbone.node.clients] == [Flags.NOSUBSCRIBE | Flags.NOJOURNAL]
 
 
@@ -606,7 +611,7 @@ def test_messages_before_a_sequence_regression_are_delivered(network: Network, m
     )
 
 
-def test_leaving_from_messages_received_sends_a_goodbye(network: Network, backbone: Any, make: Make) -> None:
+def test_leaving_from_messages_received_sends_a_goodbye(network: Network, backbone: Backbone, make: Make) -> None:
     class Leaving(Recording):
         def messages_received(self, messages: Sequence[Message]) -> None:
             self.leave()
@@ -616,6 +621,7 @@ def test_leaving_from_messages_received_sends_a_goodbye(network: Network, backbo
     publisher.publish(b"enough")
     network.settle()
     network.advance(0.05)
+    assert backbone.node is not None
     flags = {served.address[0]: served.flags for served in backbone.node.clients}
     assert flags["10.0.0.7"] == Flags.NOSUBSCRIBE | Flags.NOJOURNAL
 
@@ -706,7 +712,9 @@ class TestLeavingAfterPublishing:
         network.advance(0.05)
         assert leaving.called
 
-    def test_a_publisher_without_a_backbone_does_not_linger(self, network: Network, make: Make, backbone: Any) -> None:
+    def test_a_publisher_without_a_backbone_does_not_linger(
+        self, network: Network, make: Make, backbone: Backbone
+    ) -> None:
         publisher = self.published(network, make)
         backbone.close()
         network.advance(5.2)

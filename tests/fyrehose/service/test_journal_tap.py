@@ -90,7 +90,7 @@ def test_invalid_journal_options_are_reported_in_one_line(arguments: str, compla
     assert "\n" not in str(refused.value)
 
 
-def test_defaults_of_journal_options() -> None:
+def test_journal_options_have_defaults() -> None:
     options = options_of("-d journals")
     assert options["directory"] == Path.cwd() / "journals"
     assert options["config"].start is Start.OLDEST

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -37,7 +37,7 @@ def records(sequences: Iterable[int], epoch: int = 0) -> list[Record]:
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Any:
+def journal(tmp_path: Path) -> Iterator[Journal]:
     (tmp_path / "journal").mkdir()
     with closing(Journal(LocalDirectory(tmp_path / "journal"), STREAM)) as journal:
         yield journal

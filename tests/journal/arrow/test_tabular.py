@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pyarrow
 import pytest
+from suite.journals import JournalType
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.arrow import batches
@@ -30,7 +32,7 @@ def records(numbers: Any, epoch: int = 0) -> list[Record]:
     return [Record(STREAM, epoch, number, 1_000_000 + number, b"message %d" % number) for number in numbers]
 
 
-def fill(journal: Any) -> None:
+def fill(journal: JournalType) -> None:
     journal.begin(0, 1)
     for low in range(1, 100, 10):
         journal.append(records(number for number in range(low, low + 10) if number != 42))
@@ -47,7 +49,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def reader(path: Path) -> Any:
+def reader(path: Path) -> Iterator[JournalReader]:
     with closing(open_reader(path)) as found:
         yield found
 
@@ -78,7 +80,7 @@ def test_a_table_has_all_records_and_losses_in_order(reader: JournalReader) -> N
 
 @pytest.mark.parametrize("kind", ["writer", "memory"])
 def test_journals_and_readers_provide_to_arrow(tmp_path: Path, kind: str) -> None:
-    journal: Any = MemoryJournal(STREAM) if kind == "memory" else Journal(LocalDirectory(tmp_path), STREAM)
+    journal: JournalType = MemoryJournal(STREAM) if kind == "memory" else Journal(LocalDirectory(tmp_path), STREAM)
     fill(journal)
     assert pairs(journal.to_arrow()) == WHOLE
     journal.close()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from suite.journals import WriteJournal
 
 from fyrehose_twisted.fyrehose.wire.envelope import wrap
 from fyrehose_twisted.record import Record
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 STREAM = "fyrehose://test"
 START = 1_700_000_000_000_000
-WriteJournal = Callable[..., Path]
 
 
 def record(number: int, late: int = 0, payload: bytes | None = None) -> Record:

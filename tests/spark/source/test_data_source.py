@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
+from suite.journals import WriteJournal
 
 from fyrehose_twisted.journal.arrow.parquet import export
 from fyrehose_twisted.journal.format.disk import LocalDirectory
@@ -60,7 +61,7 @@ def pairs(frame: DataFrame) -> list[tuple[Any, ...]]:
     return [(row.sequence, row.status) for row in frame.select("sequence", "status").orderBy("sequence").collect()]
 
 
-def test_a_journal_is_read_as_a_table(spark: SparkSession, write_journal: Any) -> None:
+def test_a_journal_is_read_as_a_table(spark: SparkSession, write_journal: WriteJournal) -> None:
     path = write_journal([n for n in range(1, 101) if n != 50], lost=[(50, 50)])
     frame = read_journal(spark, str(path), rowsPerPartition="30")
     assert frame.rdd.getNumPartitions() == 4
@@ -70,7 +71,7 @@ def test_a_journal_is_read_as_a_table(spark: SparkSession, write_journal: Any) -
     assert frame.where("sequence = 7").selectExpr("unix_micros(received_at)").first()[0] == 1_700_000_000_007_000  # type: ignore[index]
 
 
-def test_a_schema_selects_columns_of_the_source(spark: SparkSession, write_journal: Any) -> None:
+def test_a_schema_selects_columns_of_the_source(spark: SparkSession, write_journal: WriteJournal) -> None:
     path = write_journal([1, 2, 3])
     frame = spark.read.format("fyrehose").schema("sequence BIGINT, journal STRING").load(str(path))
     assert frame.collect() == [(1, str(path)), (2, str(path)), (3, str(path))]
@@ -91,7 +92,7 @@ def test_a_schema_selects_columns_of_the_source(spark: SparkSession, write_journ
     ],
 )
 def test_pushed_filters_limit_partitions(
-    spark: SparkSession, write_journal: Any, condition: str, wanted: Any, partitions: int
+    spark: SparkSession, write_journal: WriteJournal, condition: str, wanted: Any, partitions: int
 ) -> None:
     path = write_journal(range(1, 101))
     frame = read_journal(spark, str(path), pushdown="true", rowsPerPartition="10").where(condition)
@@ -99,7 +100,7 @@ def test_pushed_filters_limit_partitions(
     assert pairs(frame) == [(n, "ok") for n in wanted]
 
 
-def test_offsets_and_times_limit_a_batch(spark: SparkSession, write_journal: Any) -> None:
+def test_offsets_and_times_limit_a_batch(spark: SparkSession, write_journal: WriteJournal) -> None:
     path = write_journal(range(1, 101))
     frame = read_journal(spark, str(path), startingOffsets="20", endingOffsets=json.dumps({STREAM: 30}))
     assert pairs(frame) == [(n, "ok") for n in range(20, 30)]
@@ -108,7 +109,7 @@ def test_offsets_and_times_limit_a_batch(spark: SparkSession, write_journal: Any
 
 
 def test_a_remote_journal_is_read_without_local_files(
-    spark: SparkSession, write_journal: Any, serve: Serve, tmp_path: Path
+    spark: SparkSession, write_journal: WriteJournal, serve: Serve, tmp_path: Path
 ) -> None:
     path = write_journal([n for n in range(1, 101) if n != 50], lost=[(50, 50)])
     secret = tmp_path / "secret"
@@ -131,13 +132,13 @@ def test_source_errors_are_raised_with_their_names(spark: SparkSession, tmp_path
         read_journal(spark, journal="127.0.0.1:1").collect()
 
 
-def test_an_empty_range_is_read_as_an_empty_table(spark: SparkSession, write_journal: Any) -> None:
+def test_an_empty_range_is_read_as_an_empty_table(spark: SparkSession, write_journal: WriteJournal) -> None:
     path = write_journal([1, 2])
     assert read_journal(spark, str(path), startingOffsets="latest").collect() == []
 
 
 def test_exported_parquet_and_journal_tail_make_one_table(
-    spark: SparkSession, write_journal: Any, tmp_path: Path
+    spark: SparkSession, write_journal: WriteJournal, tmp_path: Path
 ) -> None:
     path = write_journal([n for n in range(1, 101) if n != 50], lost=[(50, 50)])
     seal(LocalDirectory(path), STREAM, 0)
@@ -157,7 +158,7 @@ def test_exported_parquet_and_journal_tail_make_one_table(
 
 
 def test_a_stopped_and_replayed_stream_reads_each_row_once(
-    spark: SparkSession, write_journal: Any, tmp_path: Path
+    spark: SparkSession, write_journal: WriteJournal, tmp_path: Path
 ) -> None:
     path = write_journal(range(1, 501))
     seen = tmp_path / "seen"
@@ -204,7 +205,7 @@ class Query:
 
 
 def test_a_checkpoint_identifies_a_journal_under_another_path(
-    spark: SparkSession, write_journal: Any, tmp_path: Path
+    spark: SparkSession, write_journal: WriteJournal, tmp_path: Path
 ) -> None:
     path = write_journal(range(1, 11))
     query = Query(spark, tmp_path)
@@ -217,7 +218,7 @@ def test_a_checkpoint_identifies_a_journal_under_another_path(
 
 
 def test_a_checkpoint_of_an_earlier_release_is_continued(
-    spark: SparkSession, write_journal: Any, tmp_path: Path
+    spark: SparkSession, write_journal: WriteJournal, tmp_path: Path
 ) -> None:
     path = write_journal(range(1, 11))
     query = Query(spark, tmp_path)
@@ -232,7 +233,7 @@ def test_a_checkpoint_of_an_earlier_release_is_continued(
 
 
 def test_a_checkpoint_refuses_another_journal_under_its_path(
-    spark: SparkSession, write_journal: Any, tmp_path: Path
+    spark: SparkSession, write_journal: WriteJournal, tmp_path: Path
 ) -> None:
     path = write_journal(range(1, 11))
     query = Query(spark, tmp_path)
@@ -245,7 +246,7 @@ def test_a_checkpoint_refuses_another_journal_under_its_path(
 
 
 def test_inapplicable_source_options_are_refused_by_name(
-    spark: SparkSession, write_journal: Any, tmp_path: Path
+    spark: SparkSession, write_journal: WriteJournal, tmp_path: Path
 ) -> None:
     path = write_journal(range(1, 11))
     with pytest.raises(PySparkException, match="endingOffsets does not apply to a stream, only to a batch"):
@@ -257,7 +258,7 @@ def test_inapplicable_source_options_are_refused_by_name(
 
 
 def test_a_relative_path_is_relative_to_the_python_process(
-    spark: SparkSession, write_journal: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, write_journal: WriteJournal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_journal(range(1, 4))
     monkeypatch.chdir(tmp_path)  # Spark's workers have another working directory.
@@ -267,7 +268,9 @@ def test_a_relative_path_is_relative_to_the_python_process(
     assert spark.read.format("fyrehose").load(relative).count() == 3
 
 
-def test_records_missing_at_the_end_of_the_open_segment_fail_a_read(spark: SparkSession, write_journal: Any) -> None:
+def test_records_missing_at_the_end_of_the_open_segment_fail_a_read(
+    spark: SparkSession, write_journal: WriteJournal
+) -> None:
     path = write_journal(range(1, 5_001))
     (file,) = path.glob("*.log")
     data = bytearray(file.read_bytes())

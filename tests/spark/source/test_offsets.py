@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from suite.journals import WriteJournal
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.arrow.schema import RECORD
@@ -52,7 +53,7 @@ def read_all(path: Path | str, **given: str) -> Any:
     return stream.latestOffset(stream.initialOffset(), ALL)
 
 
-def made_anew(path: Path, write_journal: Any, numbers: Any) -> None:
+def made_anew(path: Path, write_journal: WriteJournal, numbers: Any) -> None:
     """Replace the journal in ``path`` by another."""
     for file in path.iterdir():
         file.unlink()
@@ -62,7 +63,7 @@ def made_anew(path: Path, write_journal: Any, numbers: Any) -> None:
 class TestSpelling:
     @pytest.mark.parametrize("spelled", ["symlink", "relative", "dotted", "root", "moved"])
     def test_an_offset_does_not_depend_on_the_spelling_of_the_path(
-        self, tmp_path: Path, write_journal: Any, monkeypatch: pytest.MonkeyPatch, spelled: str
+        self, tmp_path: Path, write_journal: WriteJournal, monkeypatch: pytest.MonkeyPatch, spelled: str
     ) -> None:
         path = write_journal(range(1, 11))
         end = read_all(path)
@@ -80,7 +81,7 @@ class TestSpelling:
         }[spelled]
         assert reader(other).latestOffset(end, ALL) == end
 
-    def test_an_offset_stays_valid_after_a_journal_was_named(self, write_journal: Any) -> None:
+    def test_an_offset_stays_valid_after_a_journal_was_named(self, write_journal: WriteJournal) -> None:
         path = write_journal(range(1, 11))
         end = read_all(path)
         named = reader(path, name="mine")
@@ -109,7 +110,7 @@ class TestSpelling:
 class TestEarlierReleases:
     @pytest.mark.parametrize("spelled", ["as it was", "by a symlink"])
     def test_a_query_continues_from_an_offset_of_an_earlier_release(
-        self, tmp_path: Path, write_journal: Any, spelled: str
+        self, tmp_path: Path, write_journal: WriteJournal, spelled: str
     ) -> None:
         path = write_journal(range(1, 11))
         if spelled == "by a symlink":
@@ -122,7 +123,7 @@ class TestEarlierReleases:
         assert numbers(stream, old, new) == [6, 7, 8, 9, 10]
         assert numbers(stream, {"journals": {}}, old) == [1, 2, 3, 4, 5]
 
-    def test_an_earlier_offset_is_unchanged_without_new_records(self, write_journal: Any) -> None:
+    def test_an_earlier_offset_is_unchanged_without_new_records(self, write_journal: WriteJournal) -> None:
         path = write_journal(range(1, 11))
         old = {"journals": {str(path): {STREAM: {"0": 11}}}}
         assert reader(path).latestOffset(old, ALL) == old
@@ -130,7 +131,7 @@ class TestEarlierReleases:
 
 class TestGone:
     def test_a_journal_missing_from_the_sources_of_a_checkpoint_is_reported(
-        self, tmp_path: Path, write_journal: Any
+        self, tmp_path: Path, write_journal: WriteJournal
     ) -> None:
         """The journal is required even if all of it was read."""
         one, other = write_journal(range(1, 11)), write_journal(range(1, 5))
@@ -148,7 +149,7 @@ class TestGone:
         assert later["tags"] == end["tags"]
         assert numbers(without, end, later) == [11]
 
-    def test_two_copies_of_one_journal_are_refused(self, tmp_path: Path, write_journal: Any) -> None:
+    def test_two_copies_of_one_journal_are_refused(self, tmp_path: Path, write_journal: WriteJournal) -> None:
         path = write_journal(range(1, 11))
         shutil.copytree(path, tmp_path / "journal-9" / path.name)
         with pytest.raises(ConfigurationError, match=f"{path} and .* are copies of one journal of {STREAM}"):
@@ -160,7 +161,7 @@ class TestMadeAnew:
     @pytest.mark.parametrize("given", [{}, {"name": "mine"}])
     @pytest.mark.parametrize("length", [3, 30])
     def test_a_replaced_journal_is_reported_with_advice(
-        self, write_journal: Any, length: int, given: dict[str, str]
+        self, write_journal: WriteJournal, length: int, given: dict[str, str]
     ) -> None:
         path = write_journal(range(1, 11))
         living = reader(path, **given)
@@ -180,7 +181,7 @@ class TestMadeAnew:
             goes_on = reader(path, startingOffsets=said).initialOffset()
             assert goes_on["journals"] == {tag_of(path): {STREAM: {"0": 11}}}
 
-    def test_a_task_planned_for_a_replaced_journal_fails(self, write_journal: Any) -> None:
+    def test_a_task_planned_for_a_replaced_journal_fails(self, write_journal: WriteJournal) -> None:
         path = write_journal(range(1, 11))
         batch = FyrehoseReader(read_options({"path": str(path)}, streaming=False), RECORD)
         (part,) = batch.partitions()
@@ -189,7 +190,7 @@ class TestMadeAnew:
         with pytest.raises(JournalReplaced, match=f"{path} holds another journal now"):
             list(batch.read(part))
 
-    def test_a_new_batch_reads_the_replacing_journal(self, write_journal: Any) -> None:
+    def test_a_new_batch_reads_the_replacing_journal(self, write_journal: WriteJournal) -> None:
         path = write_journal(range(1, 11))
         options = read_options({"path": str(path)}, streaming=False)
         assert [lane.next for lane in epoch_ranges(options)] == [11]
@@ -218,7 +219,7 @@ def test_journal_names_must_be_distinct(paths: str, name: str) -> None:
 
 class TestBeyondTheEnd:
     @pytest.mark.parametrize("start", ["12", json.dumps({STREAM: 12}), json.dumps({STREAM: {"0": 12}})])
-    def test_a_start_beyond_the_end_is_refused(self, write_journal: Any, start: str) -> None:
+    def test_a_start_beyond_the_end_is_refused(self, write_journal: WriteJournal, start: str) -> None:
         path = write_journal(range(1, 11))
         words = f"startingOffsets 12 lies beyond the end of {STREAM}: its epoch 0 ends at 10 in {path}"
         with pytest.raises(ConfigurationError, match=words):
@@ -226,7 +227,7 @@ class TestBeyondTheEnd:
         with pytest.raises(ConfigurationError, match=words):
             reader(path, startingOffsets=start).initialOffset()
 
-    def test_a_start_beyond_the_end_within_missing_records_is_damage(self, write_journal: Any) -> None:
+    def test_a_start_beyond_the_end_within_missing_records_is_damage(self, write_journal: WriteJournal) -> None:
         path = write_journal(range(1, 11), group=5)
         data = (path / "0000000001.log").read_bytes()
         (path / "0000000001.log").write_bytes(data.replace(b"message 8", b"massage 8"))
@@ -235,12 +236,14 @@ class TestBeyondTheEnd:
             epoch_ranges(read_options(options, streaming=False))
         assert epoch_ranges(read_options({**options, "failOnDataLoss": "false"}, streaming=False)) == []
 
-    def test_starting_at_the_next_number_reads_nothing(self, write_journal: Any) -> None:
+    def test_starting_at_the_next_number_reads_nothing(self, write_journal: WriteJournal) -> None:
         path = write_journal(range(1, 11))
         assert epoch_ranges(read_options({"path": str(path), "startingOffsets": "11"}, streaming=False)) == []
         assert parse_offset(reader(path, startingOffsets="11").initialOffset()).ends == {(tag_of(path), STREAM, 0): 11}
 
-    def test_a_common_start_must_be_within_at_least_one_journal(self, tmp_path: Path, write_journal: Any) -> None:
+    def test_a_common_start_must_be_within_at_least_one_journal(
+        self, tmp_path: Path, write_journal: WriteJournal
+    ) -> None:
         write_journal(range(1, 11))
         write_journal(range(1, 101), stream="hydra://net")
         options = {"path": str(tmp_path / "journal-*"), "startingOffsets": "50"}
@@ -250,14 +253,14 @@ class TestBeyondTheEnd:
         with pytest.raises(ConfigurationError, match="lies beyond the end"):
             epoch_ranges(read_options({**options, "startingOffsets": "102"}, streaming=False))
 
-    def test_a_start_beyond_the_ending_offset_is_refused(self, write_journal: Any) -> None:
+    def test_a_start_beyond_the_ending_offset_is_refused(self, write_journal: WriteJournal) -> None:
         options = {"path": str(write_journal(range(1, 11))), "startingOffsets": "8", "endingOffsets": "5"}
         with pytest.raises(ConfigurationError, match="startingOffsets 8 lies beyond endingOffsets 5 for epoch 0"):
             epoch_ranges(read_options(options, streaming=False))
 
 
 def test_relative_paths_are_relative_to_the_registering_process(
-    tmp_path: Path, write_journal: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, write_journal: WriteJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_journal(range(1, 4))
     monkeypatch.chdir("/")
@@ -288,14 +291,14 @@ class TestEndsThatNobodyKnows:
         assert bool(found) == rows
         return said
 
-    def test_a_missing_durable_position_is_reported(self, write_journal: Any) -> None:
+    def test_a_missing_durable_position_is_reported(self, write_journal: WriteJournal) -> None:
         path = write_journal(range(1, 11))
         with closing(Journal(LocalDirectory(path), STREAM)) as journal:
             journal.roll()
         (path / "durable").unlink()
         assert self.refusals(path) == {"0000000002.log: nothing says what of it is durable, so all of it is left out"}
 
-    def test_a_damaged_header_of_a_frame_without_watermarks_is_reported(self, write_journal: Any) -> None:
+    def test_a_damaged_header_of_a_frame_without_watermarks_is_reported(self, write_journal: WriteJournal) -> None:
         """The durable position of an earlier release has no watermarks."""
         path = write_journal(range(1, 11), group=5)
         with closing(open_reader(path)) as reader:
@@ -307,7 +310,7 @@ class TestEndsThatNobodyKnows:
         (said,) = self.refusals(path)
         assert said.endswith("the checksum of the header is wrong")
 
-    def test_a_journal_without_its_segments_is_reported(self, write_journal: Any) -> None:
+    def test_a_journal_without_its_segments_is_reported(self, write_journal: WriteJournal) -> None:
         path = write_journal(range(1, 11))
         with closing(open_reader(path)) as journal:
             end = journal.segments[0].header.length

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from suite.journals import WriteJournal
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.arrow.parquet import export
@@ -127,7 +128,7 @@ def test_the_repr_of_options_hides_the_secret(tmp_path: Path) -> None:
     assert "hush" not in repr(made)
 
 
-def test_a_path_without_a_journal_is_reported(tmp_path: Path, write_journal: Any) -> None:
+def test_a_path_without_a_journal_is_reported(tmp_path: Path, write_journal: WriteJournal) -> None:
     with pytest.raises(JournalError, match="no such directory"):
         locations_in_path(str(tmp_path / "nowhere"))
     (tmp_path / "empty").mkdir()
@@ -140,13 +141,13 @@ def test_a_path_without_a_journal_is_reported(tmp_path: Path, write_journal: Any
         read_options({"path": str(path), "stream": "fyrehose://x"}, streaming=False).locations()
 
 
-def test_a_journal_may_not_be_given_twice(write_journal: Any) -> None:
+def test_a_journal_may_not_be_given_twice(write_journal: WriteJournal) -> None:
     path = write_journal([1])
     with pytest.raises(ConfigurationError, match="given twice"):
         read_options({"paths": json.dumps([str(path), str(path)])}, streaming=False).locations()
 
 
-def test_a_path_pattern_selects_several_journals(tmp_path: Path, write_journal: Any) -> None:
+def test_a_path_pattern_selects_several_journals(tmp_path: Path, write_journal: WriteJournal) -> None:
     paths = [write_journal([1]), write_journal([1]), write_journal([1], stream="hydra://net")]
     found = read_options({"path": str(tmp_path / "journal-*")}, streaming=False).locations()
     assert sorted(origin.journal for origin in found) == sorted(map(str, paths))
@@ -156,7 +157,7 @@ def test_a_path_pattern_selects_several_journals(tmp_path: Path, write_journal: 
     assert again == found
 
 
-def test_a_path_pattern_skips_directories_without_a_journal(tmp_path: Path, write_journal: Any) -> None:
+def test_a_path_pattern_skips_directories_without_a_journal(tmp_path: Path, write_journal: WriteJournal) -> None:
     """A directory created while a query runs does not fail it."""
     path = write_journal([1])
     (tmp_path / "journal-new" / "fyrehose-test").mkdir(parents=True)
@@ -187,14 +188,14 @@ def test_streams_of_a_server_share_a_connection(monkeypatch: pytest.MonkeyPatch)
     assert [stream for _, stream in readers] == ["hydra://a", "hydra://b", "hydra://a"]
 
 
-def test_an_offset_of_a_stream_that_is_not_read_is_refused(write_journal: Any) -> None:
+def test_an_offset_of_a_stream_that_is_not_read_is_refused(write_journal: WriteJournal) -> None:
     path = write_journal([1])
     given = {"path": str(path), "endingOffsets": '{"fyrehose://typo": 5}'}
     with pytest.raises(ConfigurationError, match="offset for stream fyrehose://typo, which is not read; there is"):
         epoch_ranges(read_options(given, streaming=False))
 
 
-def test_a_missing_exported_file_is_reported(tmp_path: Path, write_journal: Any) -> None:
+def test_a_missing_exported_file_is_reported(tmp_path: Path, write_journal: WriteJournal) -> None:
     path = write_journal([1, *range(41, 51), *range(91, 101)], lost=[(2, 40), (51, 90)])
     out = tmp_path / "out"
     with closing(open_reader(path)) as reader:

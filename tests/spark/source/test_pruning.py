@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
+from suite.journals import WriteJournal
 
 from fyrehose_twisted.journal.arrow.schema import RECORD
 from fyrehose_twisted.journal.format.disk import LocalDirectory
@@ -44,14 +45,14 @@ if TYPE_CHECKING:
     ],
 )
 def test_needed_columns_are_found_in_the_query_plan(
-    spark: SparkSession, write_journal: Any, query: str, needed: set[str] | None
+    spark: SparkSession, write_journal: WriteJournal, query: str, needed: set[str] | None
 ) -> None:
     read_journal(spark, str(write_journal([1, 2]))).createOrReplaceTempView("records")
     found = needed_columns(spark.sql(query))
     assert found == needed or (found is None and needed == set(RECORD))
 
 
-def test_column_pruning_does_not_change_results(spark: SparkSession, write_journal: Any) -> None:
+def test_column_pruning_does_not_change_results(spark: SparkSession, write_journal: WriteJournal) -> None:
     found = write_journal(range(1, 101), group=10)
     for query, rows in (
         ("select count(*) from records", [(100,)]),
@@ -63,7 +64,7 @@ def test_column_pruning_does_not_change_results(spark: SparkSession, write_journ
         assert list(map(tuple, query_journal(spark, query, str(found)).collect())) == rows, query
 
 
-def test_needed_columns_of_a_cached_table_are_unknown(spark: SparkSession, write_journal: Any) -> None:
+def test_needed_columns_of_a_cached_table_are_unknown(spark: SparkSession, write_journal: WriteJournal) -> None:
     frame = read_journal(spark, str(write_journal([1, 2])))
     frame.createOrReplaceTempView("records")
     frame.cache()
@@ -74,7 +75,7 @@ def test_needed_columns_of_a_cached_table_are_unknown(spark: SparkSession, write
         frame.unpersist()
 
 
-def test_pruned_columns_are_not_checked(spark: SparkSession, write_journal: Any) -> None:
+def test_pruned_columns_are_not_checked(spark: SparkSession, write_journal: WriteJournal) -> None:
     """Damage of payloads is found only by queries that need them."""
     path = write_journal(range(1, 101))
     seal(LocalDirectory(path), "fyrehose://test", 0)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+from suite.journals import WriteJournal
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.arrow.schema import RECORD
@@ -71,7 +72,7 @@ def test_the_stream_reader_reads_the_columns_of_its_schema() -> None:
             source.streamReader(StructType([field]))
 
 
-def test_a_restarted_streaming_query_continues_at_its_offset(write_journal: Any) -> None:
+def test_a_restarted_streaming_query_continues_at_its_offset(write_journal: WriteJournal) -> None:
     path = write_journal(range(1, 11))
     stream = reader(path)
     start = stream.initialOffset()
@@ -88,19 +89,19 @@ def test_a_restarted_streaming_query_continues_at_its_offset(write_journal: Any)
 
 
 @pytest.mark.parametrize(("start", "first"), [("earliest", 1), ("latest", 11), ("5", 5)])
-def test_a_streaming_query_begins_at_its_starting_offset(write_journal: Any, start: str, first: int) -> None:
+def test_a_streaming_query_begins_at_its_starting_offset(write_journal: WriteJournal, start: str, first: int) -> None:
     path = write_journal(range(1, 11))
     assert reader(path, startingOffsets=start).initialOffset() == offset(path, first)
 
 
-def test_a_streaming_query_may_begin_at_a_time(write_journal: Any) -> None:
+def test_a_streaming_query_may_begin_at_a_time(write_journal: WriteJournal) -> None:
     path = write_journal(range(1, 101))
     options = {"path": str(path), "startingTimestamp": "2023-11-14T22:13:20.050Z"}
     stream = FyrehoseStreamReader(read_options(options, streaming=True), RECORD)
     assert stream.initialOffset() == offset(path, 50)
 
 
-def test_the_rows_of_a_batch_are_limited(write_journal: Any) -> None:
+def test_the_rows_of_a_batch_are_limited(write_journal: WriteJournal) -> None:
     path = write_journal([n for n in range(1, 101) if n % 10], lost=[(n, n) for n in range(10, 101, 10)])
     stream = reader(path, maxOffsetsPerTrigger="30")
     assert stream.getDefaultReadLimit() == ReadMaxRows(30)
@@ -114,14 +115,14 @@ def test_the_rows_of_a_batch_are_limited(write_journal: Any) -> None:
     assert sizes == [30, 30, 30, 10]
 
 
-def test_the_row_limit_is_shared_among_journals(tmp_path: Path, write_journal: Any) -> None:
+def test_the_row_limit_is_shared_among_journals(tmp_path: Path, write_journal: WriteJournal) -> None:
     small, large = write_journal(range(1, 6)), write_journal(range(1, 1_001))
     stream = reader(tmp_path / "journal-*")
     end = stream.latestOffset(stream.initialOffset(), ReadMaxRows(100))
     assert end["journals"] == {tag_of(small): {STREAM: {"0": 6}}, tag_of(large): {STREAM: {"0": 96}}}
 
 
-def test_equally_long_journals_share_a_batch_equally(tmp_path: Path, write_journal: Any) -> None:
+def test_equally_long_journals_share_a_batch_equally(tmp_path: Path, write_journal: WriteJournal) -> None:
     paths = [write_journal(range(1, 1_001)) for _ in range(4)]
     stream = reader(tmp_path / "journal-*")
     end = stream.latestOffset(stream.initialOffset(), ReadMaxRows(100))
@@ -130,7 +131,7 @@ def test_equally_long_journals_share_a_batch_equally(tmp_path: Path, write_journ
     }
 
 
-def test_a_large_gap_does_not_use_up_the_row_limit(write_journal: Any) -> None:
+def test_a_large_gap_does_not_use_up_the_row_limit(write_journal: WriteJournal) -> None:
     path = write_journal([1, 2, 2**47, 2**47 + 1], lost=[(3, 2**47 - 1)])
     stream = reader(path)
     end = stream.latestOffset(stream.initialOffset(), ReadMaxRows(5))
@@ -138,7 +139,7 @@ def test_a_large_gap_does_not_use_up_the_row_limit(write_journal: Any) -> None:
     assert len(rows(stream, stream.initialOffset(), end)) == 5
 
 
-def test_the_bytes_of_a_batch_are_limited_approximately(write_journal: Any) -> None:
+def test_the_bytes_of_a_batch_are_limited_approximately(write_journal: WriteJournal) -> None:
     path = write_journal([(n, b"x" * 100) for n in range(1, 1_001)])
     stream = reader(path, maxBytesPerTrigger="10000")
     assert stream.getDefaultReadLimit() == ReadMaxBytes(10_000)
@@ -146,7 +147,9 @@ def test_the_bytes_of_a_batch_are_limited_approximately(write_journal: Any) -> N
     assert stream.latestOffset(stream.initialOffset(), ReadMaxBytes(1)) == offset(path, 2)
 
 
-def test_a_batch_waits_for_the_minimum_rows_up_to_a_delay(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_waits_for_the_minimum_rows_up_to_a_delay(
+    write_journal: WriteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = 100.0
     monkeypatch.setattr(streaming.time, "monotonic", lambda: now)
     path = write_journal(range(1, 11))
@@ -162,7 +165,7 @@ def test_a_batch_waits_for_the_minimum_rows_up_to_a_delay(write_journal: Any, mo
     assert stream.latestOffset(end, ALL) == offset(path, 22)
 
 
-def test_available_now_ends_at_the_ends_at_its_start(write_journal: Any) -> None:
+def test_available_now_ends_at_the_ends_at_its_start(write_journal: WriteJournal) -> None:
     path = write_journal(range(1, 11))
     stream = reader(path, minOffsetsPerTrigger="1000")
     start = stream.initialOffset()
@@ -173,7 +176,7 @@ def test_available_now_ends_at_the_ends_at_its_start(write_journal: Any) -> None
     assert stream.latestOffset(end, ALL) == end
 
 
-def test_an_older_epoch_may_grow_after_a_newer_one_has_begun(write_journal: Any) -> None:
+def test_an_older_epoch_may_grow_after_a_newer_one_has_begun(write_journal: WriteJournal) -> None:
     path = write_journal([1, 2, 4], epoch=1)
     write_journal([1, 2], epoch=2, path=path, begin=1)
     stream = reader(path)
@@ -184,7 +187,7 @@ def test_an_older_epoch_may_grow_after_a_newer_one_has_begun(write_journal: Any)
     assert rows(stream, middle, end) == [(3, "ok"), (4, "ok")]
 
 
-def test_a_stream_added_later_is_read_from_its_beginning(tmp_path: Path, write_journal: Any) -> None:
+def test_a_stream_added_later_is_read_from_its_beginning(tmp_path: Path, write_journal: WriteJournal) -> None:
     write_journal([1, 2])
     stream = reader(tmp_path / "journal-*")
     middle = stream.latestOffset(stream.initialOffset(), ALL)
@@ -221,7 +224,7 @@ def test_records_dropped_before_they_were_read_are_raised_or_lost(tmp_path: Path
     assert given == [(n, "lost" if n < kept else "ok") for n in range(90, 401)]
 
 
-def test_a_removed_journal_is_raised_or_skipped(write_journal: Any) -> None:
+def test_a_removed_journal_is_raised_or_skipped(write_journal: WriteJournal) -> None:
     path = write_journal([1, 2])
     start = {"journals": {"/elsewhere": {STREAM: {"0": 5}}} | offset(path, 1)["journals"]}
     end = {"journals": {"/elsewhere": {STREAM: {"0": 9}}} | offset(path, 3)["journals"]}
@@ -231,19 +234,19 @@ def test_a_removed_journal_is_raised_or_skipped(write_journal: Any) -> None:
     assert rows(reader(path, failOnDataLoss="false"), start, end) == [(1, "ok"), (2, "ok")]
 
 
-def test_a_journal_that_ends_before_its_offset_is_an_error(write_journal: Any) -> None:
+def test_a_journal_that_ends_before_its_offset_is_an_error(write_journal: WriteJournal) -> None:
     path = write_journal([1, 2])
     with pytest.raises(JournalError, match="now ends at 2; `fyrehose journal check`"):
         reader(path).partitions(offset(path, 1), offset(path, 50))
 
 
-def test_a_streaming_offset_of_another_source_is_refused(write_journal: Any) -> None:
+def test_a_streaming_offset_of_another_source_is_refused(write_journal: WriteJournal) -> None:
     path = write_journal([1])
     with pytest.raises(JournalError, match="which this source did not write"):
         reader(path).partitions({"logOffset": 3}, offset(path, 2))
 
 
-def test_an_empty_batch_has_one_empty_partition(write_journal: Any) -> None:
+def test_an_empty_batch_has_one_empty_partition(write_journal: WriteJournal) -> None:
     path = write_journal([1])
     assert rows(reader(path), offset(path, 2), offset(path, 2)) == []
 
@@ -276,7 +279,7 @@ def test_an_epoch_dropped_before_it_was_read_is_raised_or_lost(tmp_path: Path) -
     reader(tmp_path).latestOffset(offset(tmp_path, 201), ALL)
 
 
-def test_damage_fails_a_query_after_all_records_before_it(write_journal: Any) -> None:
+def test_damage_fails_a_query_after_all_records_before_it(write_journal: WriteJournal) -> None:
     path = write_journal(range(1, 61), group=20)
     write_journal([70], path=path)
     file = next(path.glob("*.log"))
@@ -291,7 +294,7 @@ def test_damage_fails_a_query_after_all_records_before_it(write_journal: Any) ->
     assert reader(path, failOnDataLoss="false").latestOffset(end, ALL) == end
 
 
-def test_gaps_outside_of_a_batch_are_not_checked(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gaps_outside_of_a_batch_are_not_checked(write_journal: WriteJournal, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_journal([n for n in range(1, 1_001) if n % 2], lost=[(n, n) for n in range(2, 1_000, 2)])
     stream = reader(path, minOffsetsPerTrigger="5")
     start, seen = stream.initialOffset(), 0
@@ -313,7 +316,9 @@ def test_an_epoch_read_to_its_end_may_be_dropped(tmp_path: Path) -> None:
     assert rows(reader(tmp_path), offset(tmp_path, kept - 5), offset(tmp_path, kept - 5)) == []
 
 
-def test_the_maximum_delay_restarts_after_each_batch(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_maximum_delay_restarts_after_each_batch(
+    write_journal: WriteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = 100.0
     monkeypatch.setattr(streaming.time, "monotonic", lambda: now)
     path = write_journal(range(1, 11))
@@ -326,7 +331,7 @@ def test_the_maximum_delay_restarts_after_each_batch(write_journal: Any, monkeyp
     assert stream.latestOffset(end, ALL) == end
 
 
-def test_available_now_leaves_out_journals_added_later(tmp_path: Path, write_journal: Any) -> None:
+def test_available_now_leaves_out_journals_added_later(tmp_path: Path, write_journal: WriteJournal) -> None:
     write_journal([1, 2])
     stream = reader(tmp_path / "journal-*")
     stream.prepareForTriggerAvailableNow()

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan, LessThanOrEqual
+from suite.journals import WriteJournal
 
 from fyrehose_twisted.journal.arrow import batches as arrow
 from fyrehose_twisted.journal.arrow import gaps
@@ -64,7 +65,7 @@ def numbers(rows: list[dict[str, Any]], status: str) -> list[int]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
-def test_each_number_has_one_row_in_order_for_any_split_into_ranges(write_journal: Any, size: int) -> None:
+def test_each_number_has_one_row_in_order_for_any_split_into_ranges(write_journal: WriteJournal, size: int) -> None:
     late = [n for n in range(1, 301) if n % 3 == 0]
     lost = [n for n in range(1, 301) if n % 11 == 0]
     path = write_journal([n for n in range(1, 301) if n not in late and n not in lost], group=20)
@@ -80,12 +81,12 @@ def test_each_number_has_one_row_in_order_for_any_split_into_ranges(write_journa
             assert (row["stream"], row["epoch"]) == (STREAM, 0)
 
 
-def test_ranges_may_begin_within_a_frame_and_span_others(write_journal: Any) -> None:
+def test_ranges_may_begin_within_a_frame_and_span_others(write_journal: WriteJournal) -> None:
     path = write_journal(range(1, 101), group=10)
     assert [row["payload"] for row in whole(path, 35)] == [b"message %d" % n for n in range(1, 101)]
 
 
-def test_columns_have_the_requested_order(write_journal: Any) -> None:
+def test_columns_have_the_requested_order(write_journal: WriteJournal) -> None:
     path = write_journal([1, 2])
     columns = ("payload", "journal", "sequence", "segment")
     (batch,) = read_range(TaskRange(locations_in_path(str(path))[0], 0, 1, 2, 3), columns)
@@ -98,7 +99,7 @@ def test_columns_have_the_requested_order(write_journal: Any) -> None:
     }
 
 
-def test_the_schema_of_task_batches_equals_sparks(write_journal: Any) -> None:
+def test_the_schema_of_task_batches_equals_sparks(write_journal: WriteJournal) -> None:
     path = write_journal([1])
     (batch,) = read_range(TaskRange(locations_in_path(str(path))[0], 0, 1, 1, 2), tuple(COLUMNS))
     kinds = {
@@ -110,7 +111,7 @@ def test_the_schema_of_task_batches_equals_sparks(write_journal: Any) -> None:
     assert batch.schema == pyarrow.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
 
 
-def test_small_frames_are_joined_into_batches(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_frames_are_joined_into_batches(write_journal: WriteJournal, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_journal(range(1, 101), group=1)
     part = TaskRange(locations_in_path(str(path))[0], 0, 1, 100, 101)
     assert [len(batch) for batch in read_range(part, RECORD)] == [100]
@@ -124,7 +125,7 @@ def test_small_frames_are_joined_into_batches(write_journal: Any, monkeypatch: p
     ]
 
 
-def test_a_large_gap_has_two_rows(write_journal: Any) -> None:
+def test_a_large_gap_has_two_rows(write_journal: WriteJournal) -> None:
     far = 2**47
     path = write_journal([1, 2, far], lost=[(3, far - 1)])
     for size in (1, 2, 1_000, 1_000_000):
@@ -137,14 +138,18 @@ def test_a_large_gap_has_two_rows(write_journal: Any) -> None:
         ]
 
 
-def test_a_gap_up_to_the_limit_has_a_row_per_number(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gap_up_to_the_limit_has_a_row_per_number(
+    write_journal: WriteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gaps, "GAP_ROWS", 10)
     path = write_journal([1, 12, 24], lost=[(2, 11), (13, 23)])
     for size in (1, 3, 5, 100):
         assert numbers(whole(path, size), "lost") == [*range(2, 12), 13, 23]
 
 
-def test_losses_declared_later_do_not_change_a_batch(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_declared_later_do_not_change_a_batch(
+    write_journal: WriteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gaps, "GAP_ROWS", 10)
     path = write_journal([1], lost=[(2, 9)])
     (origin,) = locations_in_path(str(path))
@@ -182,13 +187,13 @@ def test_replaced_records_are_read_only_with_the_segment_column(tmp_path: Path) 
     ]
 
 
-def test_payloads_of_every_size_and_content_are_read(write_journal: Any) -> None:
+def test_payloads_of_every_size_and_content_are_read(write_journal: WriteJournal) -> None:
     payloads = [b"", b"\xff\xfe\x00", bytes(65_498), b"x"]
     path = write_journal(list(enumerate(payloads, 1)))
     assert [row["payload"] for row in whole(path)] == payloads
 
 
-def test_damage_is_raised_or_read_as_lost(write_journal: Any) -> None:
+def test_damage_is_raised_or_read_as_lost(write_journal: WriteJournal) -> None:
     path = write_journal(range(1, 61), group=20)
     write_journal([70], lost=[(61, 69)], path=path)
     seal(LocalDirectory(path), STREAM, 0)
@@ -227,7 +232,7 @@ def test_records_dropped_during_a_read_are_raised_or_lost(tmp_path: Path) -> Non
         assert numbers(rows, "lost") == list(range(first, min(kept, 401)))
 
 
-def test_records_beyond_the_watermark_are_not_read(write_journal: Any) -> None:
+def test_records_beyond_the_watermark_are_not_read(write_journal: WriteJournal) -> None:
     path = write_journal([1, 2, 3, 5, 6])
     assert numbers(whole(path), "ok") == [1, 2, 3]
     (origin,) = locations_in_path(str(path))
@@ -235,13 +240,13 @@ def test_records_beyond_the_watermark_are_not_read(write_journal: Any) -> None:
         list(read_range(TaskRange(origin, 0, 1, 5, 6), RECORD))
 
 
-def test_a_task_reads_several_epochs(write_journal: Any) -> None:
+def test_a_task_reads_several_epochs(write_journal: WriteJournal) -> None:
     path = write_journal([1, 2], epoch=3)
     write_journal([7, 8], epoch=4, path=path, begin=7)
     assert [(row["epoch"], row["sequence"]) for row in whole(path)] == [(3, 1), (3, 2), (4, 7), (4, 8)]
 
 
-def test_a_task_without_its_journal_directory_is_an_error(write_journal: Any, tmp_path: Path) -> None:
+def test_a_task_without_its_journal_directory_is_an_error(write_journal: WriteJournal, tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=r"no directory .* on this machine"):
         JournalLocation("x", STREAM, str(tmp_path / "gone")).open()
 
@@ -290,7 +295,7 @@ def test_pushed_filters_find_numbers_that_have_wrapped(tmp_path: Path) -> None:
     assert [row["payload"] for row in rows if row["sequence"] == 3] == [b"message 3"]
 
 
-def test_pushed_filters_narrow_what_is_read(write_journal: Any) -> None:
+def test_pushed_filters_limit_the_ranges_read(write_journal: WriteJournal) -> None:
     path = write_journal(range(1, 101))
     reader = PushdownReader(read_options({"path": str(path)}, streaming=False), RECORD)
     reader.pushFilters([GreaterThan(("sequence",), 40), LessThanOrEqual(("sequence",), 60)])
@@ -298,7 +303,7 @@ def test_pushed_filters_narrow_what_is_read(write_journal: Any) -> None:
     assert [(one.first, one.last) for one in part.value] == [(41, 60)]
 
 
-def test_small_journals_share_tasks(tmp_path: Path, write_journal: Any) -> None:
+def test_small_journals_share_tasks(tmp_path: Path, write_journal: WriteJournal) -> None:
     for number in range(50):
         write_journal(range(1, 21), stream=f"fyrehose://small-{number}")
     reader = FyrehoseReader(read_options({"path": str(tmp_path / "journal-*")}, streaming=False), RECORD)
@@ -307,7 +312,7 @@ def test_small_journals_share_tasks(tmp_path: Path, write_journal: Any) -> None:
     assert sum(batch.num_rows for batch in reader.read(part)) == 1_000
 
 
-def test_small_ranges_are_grouped_into_tasks(write_journal: Any) -> None:
+def test_small_ranges_are_grouped_into_tasks(write_journal: WriteJournal) -> None:
     (origin,) = locations_in_path(str(write_journal([1])))
 
     def sizes(*counts: int, size: int = 1_000_000) -> list[list[int]]:
@@ -328,7 +333,7 @@ def test_small_ranges_are_grouped_into_tasks(write_journal: Any) -> None:
 @pytest.mark.parametrize("columns", [("sequence",), ("status", "journal"), ("sequence", "received_at"), RECORD])
 @pytest.mark.parametrize("gaps", [False, True])
 def test_only_requested_columns_are_read(
-    write_journal: Any, monkeypatch: pytest.MonkeyPatch, columns: tuple[str, ...], gaps: bool
+    write_journal: WriteJournal, monkeypatch: pytest.MonkeyPatch, columns: tuple[str, ...], gaps: bool
 ) -> None:
     path = write_journal([(n, b"x" * 100) for n in range(1, 10_001) if not gaps or n % 50], group=2_000)
     with closing(Journal(LocalDirectory(path), STREAM)) as journal:
@@ -353,7 +358,7 @@ def test_only_requested_columns_are_read(
 
 
 @pytest.mark.parametrize("size", [1, 5, 1_000])
-def test_columns_without_sequence_numbers_keep_the_order(write_journal: Any, size: int) -> None:
+def test_columns_without_sequence_numbers_keep_the_order(write_journal: WriteJournal, size: int) -> None:
     path = write_journal([n for n in range(1, 101) if n % 4], lost=[(n, n) for n in range(4, 101, 4)], begin=1)
     rows = whole(path, size, columns=("status", "payload"))
     assert [(row["status"], row["payload"]) for row in rows] == [
@@ -361,7 +366,7 @@ def test_columns_without_sequence_numbers_keep_the_order(write_journal: Any, siz
     ]
 
 
-def test_a_long_range_missing_in_the_journal_has_two_rows(write_journal: Any) -> None:
+def test_a_long_range_missing_in_the_journal_has_two_rows(write_journal: WriteJournal) -> None:
     path = write_journal([2**40, 2**40 + 1], begin=2**40)
     options = read_options({"path": str(path), "startingOffsets": "7", "failOnDataLoss": "false"}, streaming=False)
     parts = [part for lane in planning.epoch_ranges(options) for part in task_ranges(lane, 1_000)]
@@ -389,7 +394,7 @@ def test_files_removed_during_a_read_are_raised_or_read_as_lost(tmp_path: Path) 
     assert len(numbers(rows, "lost")) == 40
 
 
-def test_damage_that_holds_back_the_watermark_is_raised(write_journal: Any) -> None:
+def test_damage_that_holds_back_the_watermark_is_raised(write_journal: WriteJournal) -> None:
     path = write_journal(range(1, 61), group=20)
     write_journal(range(61, 81), path=path)
     seal(LocalDirectory(path), STREAM, 0)
@@ -406,7 +411,7 @@ def test_damage_that_holds_back_the_watermark_is_raised(write_journal: Any) -> N
     planning.epoch_ranges(read_options({**options, "failOnDataLoss": "false"}, streaming=False))
 
 
-def test_a_gap_above_the_watermark_is_no_damage(write_journal: Any) -> None:
+def test_a_gap_above_the_watermark_is_no_damage(write_journal: WriteJournal) -> None:
     path = write_journal([1, 2, 3, 5, 6])
     (lane,) = planning.epoch_ranges(read_options({"path": str(path)}, streaming=False))
     assert (lane.first, lane.next) == (1, 4)
@@ -423,14 +428,14 @@ def test_no_files_stay_open_after_a_range_was_read(tmp_path: Path) -> None:
     assert not [name for name in open_here if name.startswith(str(tmp_path))]
 
 
-def test_a_worker_refreshes_the_end_of_a_journal(write_journal: Any) -> None:
+def test_a_worker_refreshes_the_end_of_a_journal(write_journal: WriteJournal) -> None:
     path = write_journal([1, 2])
     (origin,) = locations_in_path(str(path))
     write_journal([3, 4], path=path)
     assert sum(map(len, read_range(TaskRange(origin, 0, 1, 4, 5), RECORD))) == 4
 
 
-def test_a_forked_worker_opens_its_own_readers(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_worker_opens_its_own_readers(write_journal: WriteJournal, monkeypatch: pytest.MonkeyPatch) -> None:
     (origin,) = locations_in_path(str(write_journal([1])))
     with closing(cached_reader(origin)) as before:
         assert cached_reader(origin) is before
@@ -439,7 +444,7 @@ def test_a_forked_worker_opens_its_own_readers(write_journal: Any, monkeypatch: 
     assert len(journal_locations._readers) == 1
 
 
-def test_a_batch_is_limited_to_the_bounds_of_the_journal(write_journal: Any) -> None:
+def test_a_batch_is_limited_to_the_bounds_of_the_journal(write_journal: WriteJournal) -> None:
     path = write_journal(range(50, 61), begin=50)
     (lane,) = planning.epoch_ranges(read_options({"path": str(path), "endingOffsets": "1000"}, streaming=False))
     assert (lane.first, lane.next) == (50, 61)
@@ -458,7 +463,7 @@ def test_a_start_at_a_time_includes_later_repaired_records(tmp_path: Path) -> No
     assert lane.first == 40
 
 
-def test_damage_passed_by_the_watermark_does_not_fail_a_read(write_journal: Any) -> None:
+def test_damage_passed_by_the_watermark_does_not_fail_a_read(write_journal: WriteJournal) -> None:
     path = write_journal(range(1, 61), group=20)
     file = next(path.glob("*.log"))
     data = bytearray(file.read_bytes())

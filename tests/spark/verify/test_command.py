@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow.dataset
 import pytest
+from suite.journals import WriteJournal
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
 from fyrehose_twisted.journal.errors import JournalDamaged
@@ -48,7 +49,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 def test_verify_of_agreeing_journals_exits_with_0(
-    run: Run, write_journal: Any, capsys: pytest.CaptureFixture[str]
+    run: Run, write_journal: WriteJournal, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, other = write_journal(range(1, 11)), write_journal(range(1, 11), group=3)
     assert run(f"left={path}", f"right={other}") == 0
@@ -65,7 +66,7 @@ def test_verify_of_agreeing_journals_exits_with_0(
 
 @pytest.mark.parametrize("beside", [True, False])
 def test_verify_reports_records_missing_at_the_end_of_the_open_segment(
-    run: Run, write_journal: Any, capsys: pytest.CaptureFixture[str], beside: bool
+    run: Run, write_journal: WriteJournal, capsys: pytest.CaptureFixture[str], beside: bool
 ) -> None:
     path = write_journal(range(1, 5_001))
     (file,) = path.glob("*.log")
@@ -78,7 +79,7 @@ def test_verify_reports_records_missing_at_the_end_of_the_open_segment(
     assert told == ["bad", "1", "to", "5,000", "4,000", "0", "1,000", "0", "0"]
 
 
-def test_verify_refuses_a_journal_without_a_durable_position(run: Run, write_journal: Any) -> None:
+def test_verify_refuses_a_journal_without_a_durable_position(run: Run, write_journal: WriteJournal) -> None:
     path = write_journal(range(1, 11))
     with closing(Journal(LocalDirectory(path), STREAM)) as journal:
         journal.roll()
@@ -88,7 +89,7 @@ def test_verify_refuses_a_journal_without_a_durable_position(run: Run, write_jou
 
 
 def test_verify_writes_and_replaces_its_tables(
-    run: Run, write_journal: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Run, write_journal: WriteJournal, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "an out: put=1"
     records = [(number, b"%d" % number) for number in range(1, 101)]
@@ -138,7 +139,7 @@ def test_verify_writes_and_replaces_its_tables(
 
 
 def test_verify_of_an_empty_journal_writes_empty_tables(
-    run: Run, write_journal: Any, tmp_path: Path, spark: Any
+    run: Run, write_journal: WriteJournal, tmp_path: Path, spark: Any
 ) -> None:
     out = tmp_path / "out"
     assert run(write_journal([]), "--out", out) == 0
@@ -146,7 +147,9 @@ def test_verify_of_an_empty_journal_writes_empty_tables(
     assert spark.read.parquet(str(out / "findings")).columns[2:5] == ["kind", "reason", "journal"]
 
 
-def test_verify_refuses_to_replace_other_files(spark: Any, tmp_path: Path, write_journal: Any, run: Run) -> None:
+def test_verify_refuses_to_replace_other_files(
+    spark: Any, tmp_path: Path, write_journal: WriteJournal, run: Run
+) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "precious").touch()
     with pytest.raises(ConfigurationError, match="out holds precious, which is not of an earlier verification"):
@@ -191,7 +194,7 @@ class TestOutput:
         assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_an_unreadable_journal_is_an_error_of_verify(run: Run, write_journal: Any, tmp_path: Path) -> None:
+def test_an_unreadable_journal_is_an_error_of_verify(run: Run, write_journal: WriteJournal, tmp_path: Path) -> None:
     with pytest.raises(FyrehoseError, match="no such directory"):
         run(tmp_path / "none")
     path = write_journal([1])

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from suite.journals import WriteJournal
 from twisted.internet.threads import deferToThread
 
 from fyrehose_twisted.errors import ConfigurationError
@@ -81,11 +82,11 @@ def flip(path: Path, offset: int) -> None:
 
 class TestDamage:
     @pytest.fixture
-    def good(self, write_journal: Any) -> JournalLocation:
+    def good(self, write_journal: WriteJournal) -> JournalLocation:
         return origin("good", write_journal(range(1, 501), group=100))
 
     @pytest.fixture
-    def bad(self, write_journal: Any) -> Path:
+    def bad(self, write_journal: WriteJournal) -> Path:
         path: Path = write_journal(range(1, 501), group=100)
         return path
 
@@ -126,7 +127,7 @@ class TestDamage:
         flip(file, offset + size - 20)
         self.check(good, bad, 1, 500, "the checksum of the body is wrong")
 
-    def test_a_truncated_sealed_segment_is_found(self, good: JournalLocation, write_journal: Any) -> None:
+    def test_a_truncated_sealed_segment_is_found(self, good: JournalLocation, write_journal: WriteJournal) -> None:
         path = write_journal(range(1, 401), group=100, segment_bytes=4_000)
         put_in_order(path)
         write_journal(range(401, 501), path=path)
@@ -136,7 +137,7 @@ class TestDamage:
         self.check(good, path, first, last, file.name)
 
     def test_a_damaged_sealed_segment_without_an_index_file_is_found(
-        self, good: JournalLocation, write_journal: Any
+        self, good: JournalLocation, write_journal: WriteJournal
     ) -> None:
         path = write_journal(range(1, 401), group=100, segment_bytes=4_000)
         put_in_order(path)
@@ -172,7 +173,7 @@ class TestDamage:
 
 
 class TestOneJournal:
-    def test_a_number_with_two_payloads_in_one_journal_is_found(self, write_journal: Any) -> None:
+    def test_a_number_with_two_payloads_in_one_journal_is_found(self, write_journal: WriteJournal) -> None:
         records = [1, 2, (4, b"four"), (5, b"five"), (4, b"four"), (5, b"other"), 3, 6]
         path = write_journal(records, group=1)
         assert told(found([origin("a", path)])) == [("payload", None, 5, 5)]
@@ -186,12 +187,12 @@ class TestOneJournal:
             (5, "0000000001.log", b"other"),
         ]
 
-    def test_records_received_out_of_order_are_no_finding(self, write_journal: Any) -> None:
+    def test_records_received_out_of_order_are_no_finding(self, write_journal: WriteJournal) -> None:
         late = [Record(STREAM, 0, number, START + number * 1_000 + 3 * SECOND, b"late") for number in range(40, 50)]
         path = write_journal([*range(1, 40), *range(50, 100), *late], group=7)
         assert found([origin("a", path)]) == []
 
-    def test_an_epoch_that_continues_after_a_later_one_began_is_found(self, write_journal: Any) -> None:
+    def test_an_epoch_that_continues_after_a_later_one_began_is_found(self, write_journal: WriteJournal) -> None:
         path = write_journal(
             [Record(STREAM, 1, number, START + number * 40 * SECOND, b"") for number in range(1, 6)], epoch=1
         )
@@ -199,7 +200,7 @@ class TestOneJournal:
         assert told(found([origin("a", path)])) == [("epoch", "a", 5, 5)]
 
     def test_a_sealed_segment_with_unordered_frames_is_found(
-        self, write_journal: Any, monkeypatch: pytest.MonkeyPatch
+        self, write_journal: WriteJournal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = write_journal([*range(100, 200), *range(1, 100)], group=50, begin=1)
         monkeypatch.setattr("fyrehose_twisted.journal.format.segment.Segment.ordered", True)
@@ -207,7 +208,7 @@ class TestOneJournal:
         assert told(runs) == [("segment", "a", 1, 99)]
         assert found([origin("a", path)], 20) == runs
 
-    def test_payloads_of_any_size_and_content_are_compared(self, write_journal: Any) -> None:
+    def test_payloads_of_any_size_and_content_are_compared(self, write_journal: WriteJournal) -> None:
         large = [(number, bytes([number]) * 65_478) for number in range(1, 40)]
         path, other = write_journal(large), write_journal([*large[:20], (21, b"\xff" * 65_478), *large[21:]])
         both = [origin("a", path), origin("b", other)]
@@ -218,12 +219,12 @@ class TestOneJournal:
 
 
 class TestSeveral:
-    def test_an_empty_journal_differs_from_a_filled_one(self, write_journal: Any, tmp_path: Path) -> None:
+    def test_an_empty_journal_differs_from_a_filled_one(self, write_journal: WriteJournal, tmp_path: Path) -> None:
         both = [origin("a", write_journal(range(1, 11))), origin("empty", write_journal([]))]
         assert told(found(both)) == [("after", "empty", 1, 10)]
         assert found(both[1:]) == []
 
-    def test_epochs_missing_in_a_journal_are_found(self, write_journal: Any) -> None:
+    def test_epochs_missing_in_a_journal_are_found(self, write_journal: WriteJournal) -> None:
         path = write_journal([Record(STREAM, 1, 1, START, b"")], epoch=1)
         write_journal([Record(STREAM, 2, 1, START, b"")], epoch=2, path=path)
         late = write_journal([Record(STREAM, 2, 1, START, b"")], epoch=2)
@@ -231,7 +232,7 @@ class TestSeveral:
         runs = found([origin("a", path), origin("late", late), origin("early", early)])
         assert told(runs) == [("after", "early", 1, 1), ("before", "late", 1, 1)]
 
-    def test_records_dropped_during_a_verification_are_found(self, write_journal: Any) -> None:
+    def test_records_dropped_during_a_verification_are_found(self, write_journal: WriteJournal) -> None:
         path = write_journal(range(1, 301), group=50, segment_bytes=2_000)
         good = origin("good", write_journal(range(1, 301)))
         planned = parts([origin("trimmed", path), good], 100)
@@ -251,7 +252,7 @@ class TestSeveral:
         ]
         assert told(list(merge_runs(runs))) == [("before", "trimmed", 1, bounds.first - 1)]
 
-    def test_verification_without_its_journal_directory_is_an_error(self, write_journal: Any) -> None:
+    def test_verification_without_its_journal_directory_is_an_error(self, write_journal: WriteJournal) -> None:
         path = write_journal(range(1, 11))
         [part] = parts([origin("a", path)])
         moved = [replace(share, location=origin("a", path.parent / "gone")) for share in part.shares]
@@ -259,7 +260,7 @@ class TestSeveral:
             list(Comparison(replace(part, shares=tuple(moved)), 0).runs())
 
     @pytest.mark.parametrize("same", ["name", "place"])
-    def test_verification_of_one_journal_twice_is_refused(self, write_journal: Any, same: str) -> None:
+    def test_verification_of_one_journal_twice_is_refused(self, write_journal: WriteJournal, same: str) -> None:
         path, other = write_journal([1]), write_journal([1])
         two = [origin("a", path), origin("a", other) if same == "name" else origin("b", path / "." / "..")]
         if same == "place":
@@ -273,7 +274,7 @@ class TestSeveral:
 
 
 @pytest_twisted.ensureDeferred
-async def test_remote_journals_are_verified(write_journal: Any) -> None:
+async def test_remote_journals_are_verified(write_journal: WriteJournal) -> None:
     from twisted.internet import reactor
 
     path, other = write_journal(range(1, 301)), write_journal(range(51, 301), lost=[(301, 320)])
@@ -299,7 +300,7 @@ async def test_remote_journals_are_verified(write_journal: Any) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_remote_journal_that_ends_at_damage_has_a_finding(write_journal: Any) -> None:
+async def test_a_remote_journal_that_ends_at_damage_has_a_finding(write_journal: WriteJournal) -> None:
     from twisted.internet import reactor
 
     path = write_journal(range(1, 301), group=100)
@@ -324,7 +325,7 @@ async def test_a_remote_journal_that_ends_at_damage_has_a_finding(write_journal:
 
 
 @pytest.fixture
-def replicas(write_journal: Callable[..., Path]) -> list[JournalLocation]:
+def replicas(write_journal: WriteJournal) -> list[JournalLocation]:
     """Return two journals with every kind of finding in one stream, and a second stream in one of them."""
 
     def record(number: int, payload: bytes | None = None, late: int = 0) -> Record:
@@ -381,7 +382,7 @@ def test_spark_findings_do_not_depend_on_the_split_into_ranges(spark: Any, repli
     assert len(tables_of[1]) == 6
 
 
-def test_no_file_stays_open_after_a_verified_range(write_journal: Any) -> None:
+def test_no_file_stays_open_after_a_verified_range(write_journal: WriteJournal) -> None:
     paths = [write_journal(range(1, 301), group=50, segment_bytes=4_096) for _ in range(2)]
     (part,) = parts([origin(str(number), path) for number, path in enumerate(paths)])
 

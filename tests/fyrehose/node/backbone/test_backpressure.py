@@ -21,13 +21,13 @@ def publish(pressure: Backpressure, start: float, seconds: float, rate: float, *
     return numbered
 
 
-def test_there_is_no_limit_while_repairs_keep_up() -> None:
+def test_the_push_rate_is_unlimited_while_repairs_keep_up() -> None:
     pressure = Backpressure(10_000, START)
     assert publish(pressure, START, 2, 1e6) == 2_000_000
     assert (pressure.rate, pressure.allowance(START + 2)) == (None, inf)
 
 
-def test_the_rate_falls_to_the_minimum_while_a_subscriber_stays_behind() -> None:
+def test_the_push_rate_falls_to_the_minimum_while_a_subscriber_lags() -> None:
     pressure = Backpressure(100_000, START)
     publish(pressure, START, 1, 1e6)
     publish(pressure, START + 1, 2, 1e6, behind=True)
@@ -36,7 +36,7 @@ def test_the_rate_falls_to_the_minimum_while_a_subscriber_stays_behind() -> None
     assert 0.9 * 200_000 < numbered < 1.2 * 200_000
 
 
-def test_the_rate_rises_until_there_is_no_limit_once_no_subscriber_is_behind() -> None:
+def test_the_push_rate_recovers_once_no_subscriber_lags() -> None:
     pressure = Backpressure(10_000, START)
     publish(pressure, START, 1, 1e6)
     publish(pressure, START + 1, 0.5, 1e6, behind=True)
@@ -48,7 +48,7 @@ def test_the_rate_rises_until_there_is_no_limit_once_no_subscriber_is_behind() -
     assert pressure.rate is None
 
 
-def test_the_rate_changes_once_per_step_however_many_subscribers_are_behind() -> None:
+def test_the_push_rate_changes_once_per_step_for_any_number_of_lagging_subscribers() -> None:
     pressure = Backpressure(1, START)
     publish(pressure, START, 1, 1e6)
     for _ in range(100):

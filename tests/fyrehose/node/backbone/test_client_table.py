@@ -40,7 +40,7 @@ def test_clients_get_a_grace_time_after_a_late_expiry() -> None:
     assert table.subscribers == (BOB,)
 
 
-def test_groups_follow_the_flags() -> None:
+def test_client_groups_follow_the_keepalive_flags() -> None:
     table = clients()
     table.renew(Keepalive(flags=Flags.NOSUBSCRIBE), ALICE, ALICE, 1.0)
     assert (table.subscribers, table.memory_journals) == ((BOB,), [ALICE, BOB])
@@ -65,7 +65,7 @@ def known(address: Address, heard_at: float, flags: int = 0) -> KnownClient:
     return KnownClient(address, address, flags, Dialect.V2, 7, heard_at)
 
 
-def test_each_change_is_returned_once() -> None:
+def test_each_client_change_is_returned_once() -> None:
     table = clients()
     assert table.take_changes() == (
         (ALICE, known(ALICE, 0.0)._replace(joined_sequence=0)),

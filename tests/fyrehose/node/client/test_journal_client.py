@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, TypeVar
 
 import pytest
+from suite.journals import JournalType
 
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address
@@ -50,7 +51,7 @@ def data_of(sequence: int) -> bytes:
 class Bench:
     """A client with a journal and a clock; ``told`` holds its outputs in order."""
 
-    def __init__(self, journal: Any, config: ClientConfig = OLDEST, *, now: float = 1_700_000_000.0) -> None:
+    def __init__(self, journal: JournalType, config: ClientConfig = OLDEST, *, now: float = 1_700_000_000.0) -> None:
         self.now = now
         self.journal = journal
         self.client = JournalClient(BACKBONE, config, journal, Random(1), now)
@@ -104,15 +105,15 @@ class Bench:
         return {number for request in self.all(Request) for number in range(request.first, request.last + 1)}
 
 
-Open = Callable[[], Any]
+Open = Callable[[], JournalType]
 
 
 @pytest.fixture(params=["disk", "memory"])
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """Return a function that opens the journal, on disk or in memory, again at each restart."""
-    opened: list[Any] = []
+    opened: list[JournalType] = []
 
-    def open_it() -> Any:
+    def open_it() -> JournalType:
         if request.param == "memory":
             opened[:] = opened or [MemoryJournal(STREAM)]
         else:
@@ -126,7 +127,7 @@ def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
         one.close()
 
 
-def kept(journal: Any) -> dict[int, bytes]:
+def kept(journal: JournalType) -> dict[int, bytes]:
     bounds = journal.bounds(EPOCH)
     if bounds is None:
         return {}
@@ -171,7 +172,9 @@ def test_a_loss_is_durable_before_it_is_reported(journal: Open) -> None:
         if bench.all(MessagesLost):
             break
         bench.run(1)
-        bench.deliver(int(bench.journal.bounds(EPOCH).last) + 1)
+        bounds = bench.journal.bounds(EPOCH)
+        assert bounds is not None
+        bench.deliver(bounds.last + 1)
     lost = bench.all(MessagesLost)
     assert lost == [MessagesLost(2, 3)]
     declared = next(
@@ -180,7 +183,9 @@ def test_a_loss_is_durable_before_it_is_reported(journal: Open) -> None:
     assert bench.told[declared].lost_ranges == [(2, 3)]
     assert declared < bench.told.index(lost[0])
     assert bench.journal.losses(EPOCH, 1, 9) == [(2, 3)]
-    assert bench.journal.bounds(EPOCH).next == bench.sequences[-1] + 1
+    bounds = bench.journal.bounds(EPOCH)
+    assert bounds is not None
+    assert bounds.next == bench.sequences[-1] + 1
 
 
 def test_a_restarted_journal_client_continues_at_the_watermark(journal: Open) -> None:
@@ -223,7 +228,7 @@ def test_a_new_journal_begins_with_the_oldest_message_of_any_client(journal: Ope
     assert [number for number in begins if number is not None] == [6]
 
 
-def with_gap(journal: Any) -> None:
+def with_gap(journal: JournalType) -> None:
     """Save 1 to 3 and 5 to 8, leaving a gap at 4."""
     records = [Record(STREAM, EPOCH, number, number, data_of(number)) for number in (1, 2, 3, 5, 6, 7, 8)]
     PendingWrites(1, records, []).save(journal)

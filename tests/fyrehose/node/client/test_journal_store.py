@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from suite.journals import JournalType
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.fyrehose.node.client import journal_store
@@ -27,14 +28,16 @@ def data_of(sequence: int) -> bytes:
 
 
 @pytest.fixture(params=["disk", "memory"])
-def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    made: Any = MemoryJournal(STREAM) if request.param == "memory" else Journal(LocalDirectory(tmp_path), STREAM)
+def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JournalType]:
+    made: JournalType = (
+        MemoryJournal(STREAM) if request.param == "memory" else Journal(LocalDirectory(tmp_path), STREAM)
+    )
     yield made
     made.close()
 
 
 @pytest.fixture
-def store(journal: Any) -> JournalStore:
+def store(journal: JournalType) -> JournalStore:
     return JournalStore(journal)
 
 
@@ -52,7 +55,7 @@ def save(store: JournalStore) -> None:
 class ReadCountingJournal:
     """A journal that records the ranges read."""
 
-    def __init__(self, journal: Any) -> None:
+    def __init__(self, journal: JournalType) -> None:
         self.reads: list[tuple[int, int]] = []
         self._journal = journal
 
@@ -158,8 +161,8 @@ def test_records_saved_without_sync_are_readable_but_not_durable(store: JournalS
     assert store.journal.bounds(EPOCH) == Bounds(1, 3, 2)
 
 
-def test_following_records_are_read_ahead_in_one_read(journal: Any) -> None:
-    counting_journal = ReadCountingJournal(journal)
+def test_following_records_are_read_ahead_in_one_read(journal: JournalType) -> None:
+    counting_journal: Any = ReadCountingJournal(journal)
     store = JournalStore(counting_journal)
     put(store, *range(1, 2_001))
     save(store)
@@ -328,8 +331,8 @@ def test_a_run_received_again_replaces_damaged_records(damaged: JournalStore) ->
     assert damaged.lowest(1, 9, 10) == [2, 3, 4, 6]
 
 
-def test_numbers_outside_a_put_run_need_no_read(journal: Any) -> None:
-    counting_journal = ReadCountingJournal(journal)
+def test_numbers_outside_a_put_run_need_no_read(journal: JournalType) -> None:
+    counting_journal: Any = ReadCountingJournal(journal)
     store = JournalStore(counting_journal)
     store.put(5, [b"5", b"6", b"7"], 0)
     store.put(1, [b"1", b"2"], 0)
