@@ -40,6 +40,7 @@ def test_each_input_leads_to_the_mode_in_the_table(mode: Mode, what: str) -> Non
         expected = {"left": Mode.SHUTDOWN, "broke": Mode.PANIC}.get(what, expected)
     assert modes.fire(what, "because", 7.0) is (expected is not mode)
     assert modes.mode is expected
+    assert modes.is_final is (expected in (Mode.SHUTDOWN, Mode.PANIC))
     assert (modes.reason, modes.since) == (("because", 7.0) if expected is not mode else (why, since))
 
 

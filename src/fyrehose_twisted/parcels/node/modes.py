@@ -101,6 +101,7 @@ class ModeMachine:
     """State machine of one node, with the reason for its current mode.
 
     :ivar since: time of the last change.
+    :ivar is_final: whether the node stops or has stopped.
     """
 
     def __init__(self) -> None:
@@ -108,16 +109,12 @@ class ModeMachine:
         self._inputs = _machine(self._core)
         self.reason = "it just started"
         self.since = 0.0
+        self.is_final = False
 
     @property
     def mode(self) -> Mode:
         """Current mode."""
         return self._core.mode
-
-    @property
-    def is_final(self) -> bool:
-        """Whether the node stops or has stopped."""
-        return self._core.mode in _FINAL_MODES
 
     def fire(self, input_name: str, reason: str, now: float) -> bool:
         """Apply one of :class:`ModeInputs`; return whether the mode changed."""
@@ -126,4 +123,5 @@ class ModeMachine:
         if self.mode is before:
             return False
         self.reason, self.since = reason, now
+        self.is_final = self.mode in _FINAL_MODES
         return True

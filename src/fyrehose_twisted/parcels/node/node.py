@@ -26,7 +26,6 @@ from fyrehose_twisted.consensus.messages import (
 from fyrehose_twisted.effects import Address, Peer
 from fyrehose_twisted.interfaces import IEventHistory, ILinkNode, Outputs
 from fyrehose_twisted.parcels.config import NodeConfig
-from fyrehose_twisted.parcels.events import NodeEvent
 from fyrehose_twisted.parcels.node.components import NodeComponents
 from fyrehose_twisted.parcels.node.discovery.dial_target import DialState
 from fyrehose_twisted.parcels.node.discovery.links import InboundPeer
@@ -375,11 +374,8 @@ class ClusterNode:
         persist = components.state.take_change()
         self._publishing.send_replies()
         components.exchange.send_pending()
-        return Outputs(persist, components.output.drain_effects(), self._drain_events())
-
-    def _drain_events(self) -> list[NodeEvent]:
-        reported, published = self.components.output.events, self.components.tracker.events
+        reported, published = components.output.events, components.tracker.events
         events = [*reported, *published]
         reported.clear()
         published.clear()
-        return events
+        return Outputs(persist, components.output.drain_effects(), events)
