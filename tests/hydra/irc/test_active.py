@@ -754,7 +754,7 @@ def test_irc_line_is_parsed(raw: bytes, expected: tuple[Any, ...]) -> None:
     assert (line.nick, line.command, line.params) == expected
 
 
-class Mute(Protocol):
+class SilentServer(Protocol):
     """Server connection that accepts and never writes."""
 
     def __init__(self) -> None:
@@ -766,7 +766,7 @@ class Mute(Protocol):
 
 @pytest_twisted.ensureDeferred
 async def test_silent_listener_on_a_socket_times_out() -> None:
-    mute = Mute()
+    mute = SilentServer()
     build: Callable[[Any], Protocol] = lambda address: mute  # noqa: E731
     factory = Factory()
     factory.buildProtocol = build  # type: ignore[method-assign, assignment]

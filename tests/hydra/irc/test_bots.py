@@ -24,7 +24,7 @@ KARMA = Path(__file__).resolve().parents[3] / "examples" / "karma.py"
 
 
 @implementer(IBot)
-class Parrot:
+class EchoBot:
     """Bot that repeats lines and records every call."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Parrot:
         self.seen.append(leads)
 
 
-class Broken(Bot):
+class FailingBot(Bot):
     """Bot that raises in every call."""
 
     def line_received(self, line: IrcLine) -> Iterable[str]:
@@ -55,7 +55,7 @@ class Broken(Bot):
         raise RuntimeError("broken on purpose")
 
 
-class NoBot:
+class NotABot:
     """Class that is no bot."""
 
 
@@ -116,7 +116,7 @@ def test_any_line_can_be_parsed_for_bots(raw: bytes) -> None:
 
 def test_only_replies_of_the_leader_are_sent() -> None:
     said: list[str] = []
-    parrot = Parrot()
+    parrot = EchoBot()
     bots = BotRunner([parrot], said.append)
     bots.lines_received(lines(b":n!u@h PRIVMSG #c :one"))
     assert said == []
@@ -134,7 +134,7 @@ def test_only_replies_of_the_leader_are_sent() -> None:
 
 def test_replies_to_replayed_lines_are_discarded() -> None:
     said: list[str] = []
-    parrot = Parrot()
+    parrot = EchoBot()
     bots = BotRunner([parrot], said.append)
     bots.leading(True)
     assert bots.replay([lines(b":n PRIVMSG #c :a", b":n PRIVMSG #c :b"), LinesMissed(1, 2, 3)]) == 2
@@ -145,8 +145,8 @@ def test_replies_to_replayed_lines_are_discarded() -> None:
 
 def test_failing_bot_does_not_stop_the_others(failures: list[Any]) -> None:
     said: list[str] = []
-    parrot = Parrot()
-    bots = BotRunner([Broken(), parrot], said.append)
+    parrot = EchoBot()
+    bots = BotRunner([FailingBot(), parrot], said.append)
     bots.leading(True)
     bots.lines_received(lines(b":n PRIVMSG #c :a"))
     bots.lines_missed(LinesMissed(1, 1, 1))
@@ -165,7 +165,7 @@ def test_invalid_reply_is_only_logged(failures: list[Any]) -> None:
         if "worse" in line:
             raise AttributeError("not a string either")
 
-    bots = BotRunner([Parrot()], say)
+    bots = BotRunner([EchoBot()], say)
     bots.leading(True)
     bots.lines_received(lines(b":n PRIVMSG #c :bad", b":n PRIVMSG #c :worse", b":n PRIVMSG #c :good"))
     assert [line.rsplit(":", 1)[1] for line in tried] == ["bad", "worse", "good"]
@@ -175,7 +175,7 @@ def test_invalid_reply_is_only_logged(failures: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        (NoBot, "does not provide fyrehose_twisted.interfaces.IBot"),
+        (NotABot, "does not provide fyrehose_twisted.interfaces.IBot"),
         (NeedsMore, "cannot be created: TypeError"),
         ("a string", "cannot be created: TypeError"),
     ],

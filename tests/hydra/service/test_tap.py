@@ -25,7 +25,7 @@ from fyrehose_twisted.net.options import ServerEndpoint, base, parse_server_endp
 SECRET = b"a secret that is long enough"
 
 
-class OfOurs(HydraProtocol):
+class ApplicationProtocol(HydraProtocol):
     """Protocol class of an application."""
 
 
@@ -202,9 +202,9 @@ def test_startup_errors_are_reported_by_make_service(taken: int, tmp_path: Path)
 
 
 def test_options_make_a_node_service_with_links_irc_and_bots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "protocol_class", lambda name, base: OfOurs)
+    monkeypatch.setattr(base, "protocol_class", lambda name, base: ApplicationProtocol)
     service = service_of(
-        "--link tcp:b:6174 --link tcp:c:6174:legacy=yes --link udp:b:1 --irc x:1 --channel #c --protocol of.Ours"
+        "--link tcp:b:6174 --link tcp:c:6174:legacy=yes --link udp:b:1 --irc x:1 --channel #c --protocol app.Ours"
         " --bot fyrehose_twisted.hydra.irc.bots.Bot --state s --journal j --control 0"
     )
     addresses: list[Address] = [("tcp:b:6174", 0), ("tcp:c:6174:legacy=yes", 0), ("udp:b:1", 0)]
@@ -212,7 +212,7 @@ def test_options_make_a_node_service_with_links_irc_and_bots(monkeypatch: pytest
     assert service.config.targets == tuple(LinkTarget(*one) for one in zip(addresses, legacy, strict=True))
     assert service._dialer.dialable == ["tcp:b:6174", "udp:b:1"]
     assert service._guardian is not None
-    assert isinstance(service._build_connection(), OfOurs)
+    assert isinstance(service._build_connection(), ApplicationProtocol)
     assert [type(bot) for bot in service._bots._bots] == [Bot]
     assert service_of("--link tcp:b:6174 --no-guardian")._guardian is None
     assert service_of("--link fifo:d")._guardian is None

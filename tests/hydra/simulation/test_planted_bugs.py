@@ -103,11 +103,11 @@ def remembering(patch: Patch, change: Callable[[DurableState], DurableState], *,
     patch.setattr(HydraNode, "__init__", init)
 
 
-def forgets_its_vote_in_a_crash(patch: Patch) -> None:
+def loses_its_vote_in_a_crash(patch: Patch) -> None:
     remembering(patch, lambda state: state._replace(voted=0, nominee=0, voter=0))
 
 
-def makes_nothing_durable(patch: Patch) -> None:
+def persists_nothing(patch: Patch) -> None:
     patch.setattr(NodeOutput, "persist", lambda self, state: None)
 
 
@@ -122,19 +122,19 @@ def nominates_itself_in_the_same_term_again(patch: Patch) -> None:
     patch.setattr(Election, "nominate", nominate)
 
 
-def wins_with_too_few_votes(patch: Patch) -> None:
+def wins_without_a_quorum(patch: Patch) -> None:
     patch.setattr(Election, "_known", lambda self, voters: self._context.quorum)
 
 
-def founds_in_the_same_term_again(patch: Patch) -> None:
+def bootstraps_in_the_same_term_again(patch: Patch) -> None:
     patch.setattr(Lifecycle, "_first_term", lambda self, now: 1)
 
 
-def has_the_quorum_of_the_document(patch: Patch) -> None:
+def uses_the_quorum_of_the_document(patch: Patch) -> None:
     """Plant nothing; the scenario itself uses the weaker quorum of the source document."""
 
 
-def takes_the_lease_from_too_few(patch: Patch) -> None:
+def takes_the_lease_without_a_quorum(patch: Patch) -> None:
     original = Lease.ponged
 
     def ponged(self: Any, val: str, node: int, since: float, quorum: int) -> None:
@@ -143,7 +143,7 @@ def takes_the_lease_from_too_few(patch: Patch) -> None:
     patch.setattr(Lease, "ponged", ponged)
 
 
-def counts_the_lease_from_the_answer(patch: Patch) -> None:
+def starts_the_lease_at_the_answer(patch: Patch) -> None:
     original = Leadership._answered
 
     def answered(self: Any, val: str, node: int, now: float) -> None:
@@ -155,7 +155,7 @@ def counts_the_lease_from_the_answer(patch: Patch) -> None:
     patch.setattr(Leadership, "_answered", answered)
 
 
-def has_a_lease_that_never_ends(patch: Patch) -> None:
+def holds_its_lease_forever(patch: Patch) -> None:
     original = Lease.ponged
 
     def ponged(self: Any, *arguments: Any) -> None:
@@ -165,7 +165,7 @@ def has_a_lease_that_never_ends(patch: Patch) -> None:
     patch.setattr(Lease, "ponged", ponged)
 
 
-def goes_on_without_a_lease(patch: Patch) -> None:
+def keeps_leading_without_a_lease(patch: Patch) -> None:
     original = Leadership.tick
 
     def tick(self: Any, now: float) -> bool:
@@ -178,10 +178,10 @@ def goes_on_without_a_lease(patch: Patch) -> None:
 
     patch.setattr(Leadership, "tick", tick)
     patch.setattr(Leadership, "next_deadline", lambda self: inf if self.lease is None else self._ping_at)
-    patch.setattr(IrcWriter, "send_due", takes_until(inf))
+    patch.setattr(IrcWriter, "send_due", send_due_until(inf))
 
 
-def takes_until(until: float) -> Callable[..., Any]:
+def send_due_until(until: float) -> Callable[..., Any]:
     original = IrcWriter.send_due
 
     def take(self: Any, now: float, end: float) -> Any:
@@ -208,15 +208,15 @@ def never_promises(patch: Patch) -> None:
     patch.setattr(NodeContext, "promise", lambda self, node, now: None)
 
 
-def promises_for_too_short(patch: Patch) -> None:
+def promises_too_short_a_time(patch: Patch) -> None:
     patch.setattr(Timers, "promise", property(lambda self: self.lease))
 
 
-def has_leases_that_clocks_outlive(patch: Patch) -> None:
+def holds_leases_beyond_the_clock_drift(patch: Patch) -> None:
     patch.setattr(Timers, "lease", property(lambda self: 0.95 * self.promise))
 
 
-def helps_whom_it_did_not_promise_to(patch: Patch) -> None:
+def supports_nominees_despite_its_promise(patch: Patch) -> None:
     patch.setattr(NodeContext, "may_help", lambda self, node, now: True)
 
 
@@ -229,7 +229,7 @@ def helping(context: Any) -> Iterator[None]:
         vars(context).pop("may_help", None)
 
 
-def joins_and_answers_while_promised(patch: Patch) -> None:
+def joins_and_answers_despite_its_promise(patch: Patch) -> None:
     """Remove both safeguards, since either one keeps a lease from being taken twice."""
     patch.setattr(JoinProcedure, "_may_knock", lambda self, link, now: link.is_regular)
     original = NodeContext.answer_deferred_ping
@@ -241,7 +241,7 @@ def joins_and_answers_while_promised(patch: Patch) -> None:
     patch.setattr(NodeContext, "answer_deferred_ping", answer_withheld)
 
 
-def is_released_by_any_nomination(patch: Patch) -> None:
+def ends_its_promise_at_any_nomination(patch: Patch) -> None:
     original = Election.nominate_received
 
     def nominate_received(self: Any, message: Nominate, link: Any, now: float) -> None:
@@ -251,15 +251,15 @@ def is_released_by_any_nomination(patch: Patch) -> None:
     patch.setattr(Election, "nominate_received", nominate_received)
 
 
-def forgets_its_promise_in_a_crash(patch: Patch) -> None:
+def loses_its_promise_in_a_crash(patch: Patch) -> None:
     remembering(patch, lambda state: state._replace(promised=0, until=0.0))
 
 
-def does_not_keep_quiet_after_it_started(patch: Patch) -> None:
+def does_not_wait_after_its_start(patch: Patch) -> None:
     remembering(patch, lambda state: state, remembers=True)
 
 
-def has_a_guardian_that_takes_a_pause_for_death(patch: Patch) -> None:
+def drops_suspended_nodes(patch: Patch) -> None:
     def paused(self: Any, host: Any) -> None:
         guardian = self.guardians.get(host)
         if guardian is not None and guardian.up:
@@ -268,7 +268,7 @@ def has_a_guardian_that_takes_a_pause_for_death(patch: Patch) -> None:
     patch.setattr(Participants, "paused", paused, raising=False)
 
 
-def is_released_by_a_link_that_broke(patch: Patch) -> None:
+def ends_its_promise_when_a_link_breaks(patch: Patch) -> None:
     original = Lifecycle.link_closed
 
     def ended(self: Any, link: Any, now: float) -> None:
@@ -281,11 +281,11 @@ def is_released_by_a_link_that_broke(patch: Patch) -> None:
     patch.setattr(Lifecycle, "link_closed", ended)
 
 
-def leads_beside_another(patch: Patch) -> None:
+def leads_beside_another_leader(patch: Patch) -> None:
     patch.setattr(Lifecycle, "stop_leading", lambda self, why, now: None)
 
 
-def welcomes_before_all_have_met(patch: Patch) -> None:
+def sends_the_welcome_before_all_meets(patch: Patch) -> None:
     original = Induction._complete
 
     def finish(self: Any, now: float, *, may_decide: bool) -> Any:
@@ -296,23 +296,23 @@ def welcomes_before_all_have_met(patch: Patch) -> None:
     patch.setattr(Induction, "_complete", finish)
 
 
-def has_always_room(patch: Patch) -> None:
+def ignores_the_network_size(patch: Patch) -> None:
     patch.setattr(NodeContext, "has_room", lambda self: True)
 
 
-def keeps_no_places(patch: Patch) -> None:
+def keeps_no_reservations(patch: Patch) -> None:
     patch.setattr(Registry, "places_taken", lambda self: len(self._members))
 
 
-def does_not_forget_who_was_dropped(patch: Patch) -> None:
+def keeps_dropped_nodes(patch: Patch) -> None:
     patch.setattr(Registry, "drop", lambda self, node: False)
 
 
-def drops_nobody(patch: Patch) -> None:
+def drops_no_silent_nodes(patch: Patch) -> None:
     patch.setattr(Leadership, "_drop_silent", lambda self, now: None)
 
 
-def never_gives_up_an_induction(patch: Patch) -> None:
+def never_abandons_an_induction(patch: Patch) -> None:
     original = Induction._mediate
 
     def mediate(self: Any, *arguments: Any, **options: Any) -> None:
@@ -323,7 +323,7 @@ def never_gives_up_an_induction(patch: Patch) -> None:
     patch.setattr(Induction, "_mediate", mediate)
 
 
-def takes_guardians_for_nodes(patch: Patch) -> None:
+def mistakes_guardians_for_nodes(patch: Patch) -> None:
     original = Induction.unbound_knock
 
     def knocked(self: Any, message: Any, link: Any, *arguments: Any, **options: Any) -> None:
@@ -333,11 +333,11 @@ def takes_guardians_for_nodes(patch: Patch) -> None:
     patch.setattr(Induction, "unbound_knock", knocked)
 
 
-def does_not_bind_links_that_knocked_too_soon(patch: Patch) -> None:
+def does_not_bind_links_that_knocked_early(patch: Patch) -> None:
     patch.setattr(Induction, "bind_knocked", lambda self, node, now: None)
 
 
-def does_not_dial_again(patch: Patch) -> None:
+def does_not_redial(patch: Patch) -> None:
     original = LinkTable._schedule_redial
 
     def later(self: Any, dialling: Any, now: float) -> None:
@@ -347,15 +347,15 @@ def does_not_dial_again(patch: Patch) -> None:
     patch.setattr(LinkTable, "_schedule_redial", later)
 
 
-def waits_as_long_as_without_links(patch: Patch) -> None:
+def does_not_hasten_its_nomination(patch: Patch) -> None:
     patch.setattr(Election, "hasten", lambda self, now: None)
 
 
-def insists_on_its_own_network(patch: Patch) -> None:
+def never_yields_to_another_network(patch: Patch) -> None:
     patch.setattr(HeartbeatRelay, "_is_stronger", lambda self, message: False)
 
 
-def stays_without_a_leader(patch: Patch) -> None:
+def stays_in_a_network_without_a_leader(patch: Patch) -> None:
     patch.setattr(Lifecycle, "no_leader_deadline", lambda self: inf)
 
 
@@ -363,11 +363,11 @@ def never_nominates_itself(patch: Patch) -> None:
     patch.setattr(Election, "nominate", lambda self, now: self.postpone(now))
 
 
-def never_looks_whether_it_agrees(patch: Patch) -> None:
+def never_checks_its_registry(patch: Patch) -> None:
     patch.setattr(RegistryCheck, "tick", lambda self, now: setattr(self, "_check_at", now + 10.0))
 
 
-def takes_lines_of_another_term(patch: Patch) -> None:
+def accepts_lines_of_another_term(patch: Patch) -> None:
     original = RecvRelay.recv_received
 
     def recv_received(self: Any, message: Any, link: Any, now: float) -> bool:
@@ -377,7 +377,7 @@ def takes_lines_of_another_term(patch: Patch) -> None:
     patch.setattr(RecvRelay, "recv_received", recv_received)
 
 
-def does_not_tell_of_gaps(patch: Patch) -> None:
+def reports_no_gaps(patch: Patch) -> None:
     original = NodeOutput.emit
 
     def tell(self: Any, event: Any) -> None:
@@ -387,11 +387,11 @@ def does_not_tell_of_gaps(patch: Patch) -> None:
     patch.setattr(NodeOutput, "emit", tell)
 
 
-def counts_on_in_the_next_term(patch: Patch) -> None:
+def continues_numbers_in_the_next_term(patch: Patch) -> None:
     patch.setattr(RecvRelay, "begin_term", lambda self, was_member: None)
 
 
-def takes_lines_twice(patch: Patch) -> None:
+def delivers_lines_twice(patch: Patch) -> None:
     original = RecvRelay.recv_received
 
     def recv_received(self: Any, message: Any, link: Any, now: float) -> bool:
@@ -402,7 +402,7 @@ def takes_lines_twice(patch: Patch) -> None:
     patch.setattr(RecvRelay, "recv_received", recv_received)
 
 
-def says_lines_as_often_as_they_come(patch: Patch) -> None:
+def says_repeated_lines_again(patch: Patch) -> None:
     original = LineRelay.relay
 
     def pass_on(self: Any, message: Send, link: Any, now: float) -> bool:
@@ -420,7 +420,7 @@ def says_lines_as_often_as_they_come(patch: Patch) -> None:
     patch.setattr(IrcWriter, "__init__", init)
 
 
-def sends_what_is_uncertain_again(patch: Patch) -> None:
+def resends_uncertain_lines(patch: Patch) -> None:
     original = LineSendQueue.leader_changed
 
     def leader_changed(self: Any) -> None:
@@ -431,7 +431,7 @@ def sends_what_is_uncertain_again(patch: Patch) -> None:
     patch.setattr(LineSendQueue, "leader_changed", leader_changed)
 
 
-def tells_that_lines_were_said_too_soon(patch: Patch) -> None:
+def reports_lines_as_said_too_soon(patch: Patch) -> None:
     original = LineSendQueue.take_sendable
 
     def take(self: Any, now: float) -> Any:
@@ -443,7 +443,7 @@ def tells_that_lines_were_said_too_soon(patch: Patch) -> None:
     patch.setattr(LineSendQueue, "take_sendable", take)
 
 
-def believes_what_tcp_took(patch: Patch) -> None:
+def acknowledges_lines_accepted_by_tcp(patch: Patch) -> None:
     original = HydraNode.irc_handed
 
     def irc_handed(self: Any, event: ToIrc, handed: bool, now: float) -> None:
@@ -454,15 +454,15 @@ def believes_what_tcp_took(patch: Patch) -> None:
     patch.setattr(HydraNode, "irc_handed", irc_handed)
 
 
-def waits_for_a_silent_server(patch: Patch) -> None:
+def never_gives_up_a_silent_server(patch: Patch) -> None:
     patch.setattr(IrcWriter, "_silent_at", inf)
 
 
-def takes_a_refusal_for_an_answer(patch: Patch) -> None:
+def mistakes_a_refusal_for_an_answer(patch: Patch) -> None:
     patch.setattr(PendingReplies, "match_error", lambda self, line: True)
 
 
-def blames_the_newest_line(patch: Patch) -> None:
+def attributes_errors_to_the_newest_line(patch: Patch) -> None:
     def refused(self: Any, line: bytes) -> bool:
         if self._lines:
             self._lines[-1].errors.append(line)
@@ -471,7 +471,7 @@ def blames_the_newest_line(patch: Patch) -> None:
     patch.setattr(PendingReplies, "match_error", refused)
 
 
-def calls_refused_what_is_uncertain(patch: Patch) -> None:
+def reports_uncertain_lines_as_refused(patch: Patch) -> None:
     original = NodeOutput.emit
 
     def tell(self: Any, event: Any) -> None:
@@ -482,7 +482,7 @@ def calls_refused_what_is_uncertain(patch: Patch) -> None:
     patch.setattr(NodeOutput, "emit", tell)
 
 
-def relays_each_answer_again_and_again(patch: Patch) -> None:
+def relays_each_acknowledgement_repeatedly(patch: Patch) -> None:
     original = HeartbeatRelay.__init__
 
     def init(self: Any, *arguments: Any) -> None:
@@ -685,60 +685,60 @@ VOTES = (SingleVotePerTerm.name, SingleLeaderPerTerm.name, MonotonicTerms.name)
 
 BUGS = [
     Bug(votes_twice, VOTES, Storm, seed=0),
-    Bug(forgets_its_vote_in_a_crash, VOTES, Storm, seed=8),
-    Bug(makes_nothing_durable, (*VOTES, SingleLease.name), Storm, seed=8),
+    Bug(loses_its_vote_in_a_crash, VOTES, Storm, seed=8),
+    Bug(persists_nothing, (*VOTES, SingleLease.name), Storm, seed=8),
     Bug(nominates_itself_in_the_same_term_again, VOTES, Storm, seed=0),
-    Bug(wins_with_too_few_votes, (*VOTES, SingleLease.name, NetworkConverges.name), Storm, seed=0),
-    Bug(founds_in_the_same_term_again, (*TWO, LineAgreement.name), Blackout, seed=0),
-    Bug(has_the_quorum_of_the_document, TWO, UnsafeQuorum, seed=4),
-    Bug(takes_the_lease_from_too_few, TWO, RepeatedPartitions, seed=4),
-    Bug(counts_the_lease_from_the_answer, TWO, Late, seed=3),
-    Bug(has_a_lease_that_never_ends, TWO, RepeatedPartitions, seed=1),
-    Bug(goes_on_without_a_lease, TWO, RepeatedPartitions, seed=0),
+    Bug(wins_without_a_quorum, (*VOTES, SingleLease.name, NetworkConverges.name), Storm, seed=0),
+    Bug(bootstraps_in_the_same_term_again, (*TWO, LineAgreement.name), Blackout, seed=0),
+    Bug(uses_the_quorum_of_the_document, TWO, UnsafeQuorum, seed=4),
+    Bug(takes_the_lease_without_a_quorum, TWO, RepeatedPartitions, seed=4),
+    Bug(starts_the_lease_at_the_answer, TWO, Late, seed=3),
+    Bug(holds_its_lease_forever, TWO, RepeatedPartitions, seed=1),
+    Bug(keeps_leading_without_a_lease, TWO, RepeatedPartitions, seed=0),
     Bug(drops_others_without_a_quorum, (QuorumRequiredToDrop.name,), RepeatedPartitions, seed=0),
     Bug(never_promises, TWO, Naps, seed=22),
-    Bug(promises_for_too_short, TWO, Awakened, seed=1),
-    Bug(has_leases_that_clocks_outlive, (*TWO, LineAgreement.name), Late, seed=1),
-    Bug(helps_whom_it_did_not_promise_to, TWO, Naps, seed=5),
-    Bug(joins_and_answers_while_promised, TWO, Refounded, seed=1),
-    Bug(is_released_by_any_nomination, (*TWO, InductionsTerminate.name), Naps, seed=6),
-    Bug(forgets_its_promise_in_a_crash, TWO, Reborn, seed=6),
-    Bug(does_not_keep_quiet_after_it_started, TWO, Forgetful, seed=6),
-    Bug(has_a_guardian_that_takes_a_pause_for_death, TWO, Storm, seed=19),
-    Bug(is_released_by_a_link_that_broke, TWO, Severed, seed=1),
-    Bug(leads_beside_another, (*TWO, NetworkConverges.name, LineAgreement.name, NO_EXCEPTIONS), Storm, seed=0),
-    Bug(welcomes_before_all_have_met, (IntroducedToAll.name,), Storm, seed=0),
-    Bug(has_always_room, (MemoryBounded.name,), Storm, seed=0),
-    Bug(keeps_no_places, (MemoryBounded.name,), Twins, seed=9),
-    Bug(does_not_forget_who_was_dropped, (NetworkConverges.name, IntroducedToAll.name), Twins, seed=3),
-    Bug(drops_nobody, (NetworkConverges.name,), Storm, seed=15),
-    Bug(never_gives_up_an_induction, (InductionsTerminate.name,), Storm, seed=0),
-    Bug(takes_guardians_for_nodes, (LinksIdentified.name,), Storm, seed=0),
-    Bug(does_not_bind_links_that_knocked_too_soon, (LinksIdentified.name,), Storm, seed=0),
-    Bug(does_not_dial_again, (ReunitesAfterPartition.name, NetworkConverges.name), Partitions, seed=0),
-    Bug(waits_as_long_as_without_links, (ReunitesAfterPartition.name,), Partitions, seed=84),
-    Bug(insists_on_its_own_network, (ReunitesAfterPartition.name, NetworkConverges.name), Partitions, seed=2),
-    Bug(stays_without_a_leader, (NetworkConverges.name,), Storm, seed=8),
+    Bug(promises_too_short_a_time, TWO, Awakened, seed=1),
+    Bug(holds_leases_beyond_the_clock_drift, (*TWO, LineAgreement.name), Late, seed=1),
+    Bug(supports_nominees_despite_its_promise, TWO, Naps, seed=5),
+    Bug(joins_and_answers_despite_its_promise, TWO, Refounded, seed=1),
+    Bug(ends_its_promise_at_any_nomination, (*TWO, InductionsTerminate.name), Naps, seed=6),
+    Bug(loses_its_promise_in_a_crash, TWO, Reborn, seed=6),
+    Bug(does_not_wait_after_its_start, TWO, Forgetful, seed=6),
+    Bug(drops_suspended_nodes, TWO, Storm, seed=19),
+    Bug(ends_its_promise_when_a_link_breaks, TWO, Severed, seed=1),
+    Bug(leads_beside_another_leader, (*TWO, NetworkConverges.name, LineAgreement.name, NO_EXCEPTIONS), Storm, seed=0),
+    Bug(sends_the_welcome_before_all_meets, (IntroducedToAll.name,), Storm, seed=0),
+    Bug(ignores_the_network_size, (MemoryBounded.name,), Storm, seed=0),
+    Bug(keeps_no_reservations, (MemoryBounded.name,), Twins, seed=9),
+    Bug(keeps_dropped_nodes, (NetworkConverges.name, IntroducedToAll.name), Twins, seed=3),
+    Bug(drops_no_silent_nodes, (NetworkConverges.name,), Storm, seed=15),
+    Bug(never_abandons_an_induction, (InductionsTerminate.name,), Storm, seed=0),
+    Bug(mistakes_guardians_for_nodes, (LinksIdentified.name,), Storm, seed=0),
+    Bug(does_not_bind_links_that_knocked_early, (LinksIdentified.name,), Storm, seed=0),
+    Bug(does_not_redial, (ReunitesAfterPartition.name, NetworkConverges.name), Partitions, seed=0),
+    Bug(does_not_hasten_its_nomination, (ReunitesAfterPartition.name,), Partitions, seed=84),
+    Bug(never_yields_to_another_network, (ReunitesAfterPartition.name, NetworkConverges.name), Partitions, seed=2),
+    Bug(stays_in_a_network_without_a_leader, (NetworkConverges.name,), Storm, seed=8),
     Bug(
         never_nominates_itself,
         (ReunitesAfterPartition.name, NetworkConverges.name, RecoversAfterPartition.name),
         Partitions,
         seed=1,
     ),
-    Bug(never_looks_whether_it_agrees, (NetworkConverges.name,), SmallIslands, seed=147),
-    Bug(takes_lines_of_another_term, (LineAgreement.name,), RepeatedPartitions, seed=98),
-    Bug(does_not_tell_of_gaps, (LineAgreement.name,), Storm, seed=0),
-    Bug(counts_on_in_the_next_term, (LineAgreement.name,), Storm, seed=1),
-    Bug(takes_lines_twice, (LineAgreement.name, NoRebroadcastStorm.name, AtMostOnceSend.name), Storm, seed=1),
-    Bug(says_lines_as_often_as_they_come, (AtMostOnceSend.name,), Storm, seed=3),
-    Bug(sends_what_is_uncertain_again, (AtMostOnceSend.name,), Interrupted, seed=10),
-    Bug(tells_that_lines_were_said_too_soon, (AtMostOnceSend.name,), Storm, seed=0),
-    Bug(calls_refused_what_is_uncertain, (AtMostOnceSend.name,), Storm, seed=0),
-    Bug(believes_what_tcp_took, (AtMostOnceSend.name,), Deaf, seed=0),
-    Bug(waits_for_a_silent_server, (SilentServerDetected.name,), Deaf, seed=0),
-    Bug(takes_a_refusal_for_an_answer, (AtMostOnceSend.name,), Calm, seed=0),
-    Bug(blames_the_newest_line, (AtMostOnceSend.name,), Deaf, seed=0),
-    Bug(relays_each_answer_again_and_again, (NoRebroadcastStorm.name,), Calm, seed=3),
+    Bug(never_checks_its_registry, (NetworkConverges.name,), SmallIslands, seed=147),
+    Bug(accepts_lines_of_another_term, (LineAgreement.name,), RepeatedPartitions, seed=98),
+    Bug(reports_no_gaps, (LineAgreement.name,), Storm, seed=0),
+    Bug(continues_numbers_in_the_next_term, (LineAgreement.name,), Storm, seed=1),
+    Bug(delivers_lines_twice, (LineAgreement.name, NoRebroadcastStorm.name, AtMostOnceSend.name), Storm, seed=1),
+    Bug(says_repeated_lines_again, (AtMostOnceSend.name,), Storm, seed=3),
+    Bug(resends_uncertain_lines, (AtMostOnceSend.name,), Interrupted, seed=10),
+    Bug(reports_lines_as_said_too_soon, (AtMostOnceSend.name,), Storm, seed=0),
+    Bug(reports_uncertain_lines_as_refused, (AtMostOnceSend.name,), Storm, seed=0),
+    Bug(acknowledges_lines_accepted_by_tcp, (AtMostOnceSend.name,), Deaf, seed=0),
+    Bug(never_gives_up_a_silent_server, (SilentServerDetected.name,), Deaf, seed=0),
+    Bug(mistakes_a_refusal_for_an_answer, (AtMostOnceSend.name,), Calm, seed=0),
+    Bug(attributes_errors_to_the_newest_line, (AtMostOnceSend.name,), Deaf, seed=0),
+    Bug(relays_each_acknowledgement_repeatedly, (NoRebroadcastStorm.name,), Calm, seed=3),
 ]
 
 

@@ -322,7 +322,7 @@ async def test_tcp_publisher_publishes_to_a_cluster_with_a_secret(start: Start) 
         await stranger.close()
 
 
-class Asking(ParcelProtocol):
+class ReferencePeer(ParcelProtocol):
     """Reference peer that sends one discovery request."""
 
     def __init__(self) -> None:
@@ -342,13 +342,13 @@ class Asking(ParcelProtocol):
 async def test_discovery_request_of_a_reference_peer_is_answered(start: Start) -> None:
     node = await start("a")
     host, port = address_of(node)
-    asking: Any = await TCP4ClientEndpoint(reactor, host, port).connect(Factory.forProtocol(Asking))
-    answer = await asking.answered.addTimeout(DEADLINE, reactor)
+    peer: Any = await TCP4ClientEndpoint(reactor, host, port).connect(Factory.forProtocol(ReferencePeer))
+    answer = await peer.answered.addTimeout(DEADLINE, reactor)
     assert answer.type is ParcelType.DSC_RES
     assert "a" in [neighbour.name for neighbour in answer.body]
 
 
-class Rubbish(ParcelProtocol):
+class MalformedClient(ParcelProtocol):
     def __init__(self) -> None:
         super().__init__()
         self.ended: Deferred[str] = Deferred()
@@ -367,8 +367,8 @@ async def test_malformed_bytes_close_the_connection_and_are_logged_once(start: S
     with capturedLogs() as logged:
         for _ in range(3):
             endpoint = TCP4ClientEndpoint(reactor, host, port)
-            rubbish: Any = await endpoint.connect(Factory.forProtocol(Rubbish))
-            await rubbish.ended.addTimeout(DEADLINE, reactor)
+            malformed: Any = await endpoint.connect(Factory.forProtocol(MalformedClient))
+            await malformed.ended.addTimeout(DEADLINE, reactor)
         assert len([event for event in logged if "hung up on" in event.get("log_format", "")]) == 1
     assert node.state().counters["links_malformed"] == 3
     assert await node.publish(b"x") == 1

@@ -20,7 +20,7 @@ from fyrehose_twisted.parcels.service.service import ParcelsNode
 SECRET = b"a secret that is long enough"
 
 
-class OfOurs(ParcelProtocol):
+class ApplicationProtocol(ParcelProtocol):
     """Protocol class of an application."""
 
 

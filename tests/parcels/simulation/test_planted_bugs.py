@@ -72,7 +72,7 @@ def votes_twice(patch: Patch) -> None:
     patch.setattr(RaftMember, "request_vote_received", vote_asked)
 
 
-def votes_for_who_knows_less(patch: Patch) -> None:
+def votes_for_candidates_with_older_logs(patch: Patch) -> None:
     original = RaftMember.request_vote_received
 
     def vote_asked(self: RaftMember, message: Any, *arguments: Any) -> None:
@@ -81,7 +81,7 @@ def votes_for_who_knows_less(patch: Patch) -> None:
     patch.setattr(RaftMember, "request_vote_received", vote_asked)
 
 
-def forgets_its_vote_in_a_crash(patch: Patch) -> None:
+def loses_its_vote_in_a_crash(patch: Patch) -> None:
     original = PersistentState.apply
 
     def take(self: PersistentState, change: StateChange) -> None:
@@ -91,7 +91,7 @@ def forgets_its_vote_in_a_crash(patch: Patch) -> None:
     patch.setattr(PersistentState, "apply", take)
 
 
-def forgets_entries_in_a_crash(patch: Patch) -> None:
+def loses_entries_in_a_crash(patch: Patch) -> None:
     original = PersistentState.record_start
 
     def begin(self: PersistentState, member: MemberId) -> None:
@@ -101,11 +101,11 @@ def forgets_entries_in_a_crash(patch: Patch) -> None:
     patch.setattr(PersistentState, "record_start", begin)
 
 
-def commits_with_too_few(patch: Patch) -> None:
+def commits_without_a_quorum(patch: Patch) -> None:
     patch.setattr(Membership, "quorum", property(lambda self: max(1, len(self.members) // 2)))
 
 
-def a_former_life_keeps_its_vote(patch: Patch) -> None:
+def former_incarnation_keeps_its_vote(patch: Patch) -> None:
     original = ClusterNode.__init__
 
     def init(self: ClusterNode, config: Any, rng: Any, now: float, **options: Any) -> None:
@@ -121,7 +121,7 @@ def a_former_life_keeps_its_vote(patch: Patch) -> None:
     patch.setattr(ClusterNode, "__init__", init)
 
 
-def takes_entries_that_do_not_fit(patch: Patch) -> None:
+def appends_entries_that_leave_a_gap(patch: Patch) -> None:
     original = RaftMember.append_entries_received
 
     def append_received(self: RaftMember, message: AppendEntries, *arguments: Any) -> Any:
@@ -133,11 +133,11 @@ def takes_entries_that_do_not_fit(patch: Patch) -> None:
     patch.setattr(RaftMember, "append_entries_received", append_received)
 
 
-def keeps_what_another_leader_contradicts(patch: Patch) -> None:
+def keeps_conflicting_entries(patch: Patch) -> None:
     patch.setattr(RaftLog, "truncate_from", lambda self, index: None)
 
 
-def believes_any_commit(patch: Patch) -> None:
+def accepts_any_commit_index(patch: Patch) -> None:
     original = RaftMember.append_entries_received
 
     def append_received(self: RaftMember, message: AppendEntries, *arguments: Any) -> Any:
@@ -149,7 +149,7 @@ def believes_any_commit(patch: Patch) -> None:
     patch.setattr(RaftMember, "append_entries_received", append_received)
 
 
-def numbers_repeats_anew(patch: Patch) -> None:
+def numbers_repeats_again(patch: Patch) -> None:
     original = PublisherSessions.place
 
     def place(self: PublisherSessions, run: Any, sequence: int) -> Any:
@@ -160,15 +160,15 @@ def numbers_repeats_anew(patch: Patch) -> None:
     patch.setattr(PublisherSessions, "place", place)
 
 
-def forgets_what_a_key_was_used_for(patch: Patch) -> None:
+def forgets_the_body_of_a_key(patch: Patch) -> None:
     patch.setattr(sessions_module, "event_digest", lambda event: b"")
 
 
-def takes_a_number_for_its_own_by_its_key(patch: Patch) -> None:
+def acknowledges_another_body_of_the_key(patch: Patch) -> None:
     patch.setattr(publishing_module, "same_events", lambda one, other: True)
 
 
-def does_not_mind_gaps(patch: Patch) -> None:
+def ignores_gaps_of_a_publisher(patch: Patch) -> None:
     original = PublisherSessions.place
 
     def place(self: PublisherSessions, run: Any, sequence: int) -> Any:
@@ -192,7 +192,7 @@ def answers_repeats_with_the_wrong_number(patch: Patch) -> None:
     patch.setattr(PublisherSession, "find_sequences", numbers)
 
 
-def acknowledges_before_it_is_agreed_on(patch: Patch) -> None:
+def acknowledges_before_the_commit(patch: Patch) -> None:
     original = NodeComponents.__init__
 
     def init(self: NodeComponents, *arguments: Any, **options: Any) -> None:
@@ -212,7 +212,7 @@ def acknowledges_before_it_is_agreed_on(patch: Patch) -> None:
     patch.setattr(NodeComponents, "__init__", init)
 
 
-def skips_what_is_missing(patch: Patch) -> None:
+def skips_missing_events_without_a_fetch(patch: Patch) -> None:
     original = Delivery.install_numbering
 
     def install(self: Delivery, replica: EventNumbering) -> None:
@@ -222,7 +222,7 @@ def skips_what_is_missing(patch: Patch) -> None:
     patch.setattr(Delivery, "install_numbering", install)
 
 
-def hands_on_twice(patch: Patch) -> None:
+def delivers_events_twice(patch: Patch) -> None:
     original = Delivery.backfill_received
 
     def fetched(self: Delivery, message: Any, sender: Any) -> None:
@@ -233,7 +233,7 @@ def hands_on_twice(patch: Patch) -> None:
     patch.setattr(Delivery, "backfill_received", fetched)
 
 
-def forgets_publishers_when_it_joins(patch: Patch) -> None:
+def discards_publisher_sessions_when_it_joins(patch: Patch) -> None:
     original = EventNumbering.load
 
     def load(self: EventNumbering, data: bytes) -> Membership:
@@ -244,7 +244,7 @@ def forgets_publishers_when_it_joins(patch: Patch) -> None:
     patch.setattr(EventNumbering, "load", load)
 
 
-def begins_at_the_wrong_number(patch: Patch) -> None:
+def starts_at_the_wrong_sequence(patch: Patch) -> None:
     original = EventNumbering.load
 
     def load(self: EventNumbering, data: bytes) -> Membership:
@@ -255,7 +255,7 @@ def begins_at_the_wrong_number(patch: Patch) -> None:
     patch.setattr(EventNumbering, "load", load)
 
 
-def never_removes_anybody(patch: Patch) -> None:
+def never_removes_members(patch: Patch) -> None:
     patch.setattr(MembershipChanges, "is_responsive", lambda self, member, now: True)
     patch.setattr(MembershipChanges, "member_leaving", lambda self, member: None)
     original = MembershipChanges.propose_change
@@ -266,11 +266,11 @@ def never_removes_anybody(patch: Patch) -> None:
     patch.setattr(MembershipChanges, "propose_change", review)
 
 
-def never_asks_for_votes(patch: Patch) -> None:
+def never_requests_votes(patch: Patch) -> None:
     patch.setattr(RaftMember, "_start_pre_vote", lambda self, now: setattr(self._timer, "deadline", now + 1.0))
 
 
-def does_not_dial_again(patch: Patch) -> None:
+def does_not_redial(patch: Patch) -> None:
     original = Dialler._attempt_failed
 
     def failed(self: Dialler, target: DialTarget, why: str, now: float) -> None:
@@ -280,15 +280,15 @@ def does_not_dial_again(patch: Patch) -> None:
     patch.setattr(Dialler, "_attempt_failed", failed)
 
 
-def lets_anybody_in(patch: Patch) -> None:
+def accepts_any_node(patch: Patch) -> None:
     patch.setattr(Neighbours, "conflict", lambda self, info, now: None)
 
 
-def takes_any_name(patch: Patch) -> None:
+def accepts_any_name(patch: Patch) -> None:
     patch.setattr(NeighbourAdmission, "name_problem", lambda self, info: None)
 
 
-def says_our_own_parcels_to_everybody(patch: Patch) -> None:
+def sends_extension_parcels_to_every_peer(patch: Patch) -> None:
     original = Dialler.connected
 
     def connected(self: Dialler, peer: Peer, now: float) -> None:
@@ -299,7 +299,7 @@ def says_our_own_parcels_to_everybody(patch: Patch) -> None:
     patch.setattr(Dialler, "connected", connected)
 
 
-def founds_every_cluster_alike(patch: Patch) -> None:
+def gives_every_cluster_the_same_id(patch: Patch) -> None:
     original = ClusterFounding.found
 
     def found(self: ClusterFounding, now: float) -> int:
@@ -311,7 +311,7 @@ def founds_every_cluster_alike(patch: Patch) -> None:
     patch.setattr(ClusterFounding, "found", found)
 
 
-def gives_strangers_the_whole_table(patch: Patch) -> None:
+def does_not_limit_unauthenticated_neighbours(patch: Patch) -> None:
     original = TableQuota.__init__
 
     def begin(self: TableQuota, limit: int, *, secret: bool) -> None:
@@ -321,7 +321,7 @@ def gives_strangers_the_whole_table(patch: Patch) -> None:
     patch.setattr(TableQuota, "__init__", begin)
 
 
-def lets_strangers_keep_a_name(patch: Patch) -> None:
+def lets_unauthenticated_peers_keep_a_name(patch: Patch) -> None:
     original = Neighbours.__init__
 
     def begin(self: Neighbours, *arguments: Any, **options: Any) -> None:
@@ -331,12 +331,12 @@ def lets_strangers_keep_a_name(patch: Patch) -> None:
     patch.setattr(Neighbours, "__init__", begin)
 
 
-def keeps_all_events(patch: Patch) -> None:
+def never_evicts_events(patch: Patch) -> None:
     original = EventWindow.__init__
     patch.setattr(EventWindow, "__init__", lambda self, limit, last=0: original(self, 2**40, last))
 
 
-def goes_on_without_a_quorum(patch: Patch) -> None:
+def keeps_leading_without_a_quorum(patch: Patch) -> None:
     original = MembershipChanges.propose_change
 
     def review(self: MembershipChanges, now: float) -> bool:
@@ -349,7 +349,7 @@ def goes_on_without_a_quorum(patch: Patch) -> None:
     patch.setattr(MembershipChanges, "propose_change", review)
 
 
-def loses_the_leader_for_good(patch: Patch) -> None:
+def never_replaces_a_lost_leader(patch: Patch) -> None:
     patch.setattr(timer_module, "ELECTION_TIMEOUT", (1e9, 2e9))
     patch.setattr(RaftMember, "leader_lost", lambda self, now: None)
 
@@ -358,41 +358,41 @@ ORDER = (TotalOrder.name, AcknowledgedDurability.name, PublisherOrder.name)
 
 BUGS = [
     Bug(votes_twice, (OneLeaderPerTerm.name, *ORDER), Storm, seed=0),
-    Bug(votes_for_who_knows_less, (*ORDER, ClusterRecovers.name), Gale, seed=6),
-    Bug(forgets_its_vote_in_a_crash, (OneLeaderPerTerm.name, *ORDER, NO_EXCEPTIONS), Blackout, seed=0),
-    Bug(forgets_entries_in_a_crash, (*ORDER, NO_EXCEPTIONS, ClusterRecovers.name), Blackout, seed=0),
-    Bug(commits_with_too_few, (OneLeaderPerTerm.name, *ORDER), Storm, seed=1),
+    Bug(votes_for_candidates_with_older_logs, (*ORDER, ClusterRecovers.name), Gale, seed=6),
+    Bug(loses_its_vote_in_a_crash, (OneLeaderPerTerm.name, *ORDER, NO_EXCEPTIONS), Blackout, seed=0),
+    Bug(loses_entries_in_a_crash, (*ORDER, NO_EXCEPTIONS, ClusterRecovers.name), Blackout, seed=0),
+    Bug(commits_without_a_quorum, (OneLeaderPerTerm.name, *ORDER), Storm, seed=1),
     Bug(
-        a_former_life_keeps_its_vote,
+        former_incarnation_keeps_its_vote,
         (OneLeaderPerTerm.name, *ORDER, NO_EXCEPTIONS, ClusterRecovers.name),
         Storm,
         seed=0,
     ),
-    Bug(takes_entries_that_do_not_fit, (*ORDER, UniqueEventIds.name, NO_EXCEPTIONS), Storm, seed=0),
-    Bug(keeps_what_another_leader_contradicts, (*ORDER, NO_EXCEPTIONS), Storm, seed=0),
-    Bug(believes_any_commit, (*ORDER, NO_EXCEPTIONS), Storm, seed=0),
-    Bug(numbers_repeats_anew, ORDER, Gale, seed=3),
-    Bug(forgets_what_a_key_was_used_for, (AcknowledgedDurability.name,), KeyReuse, seed=0),
-    Bug(takes_a_number_for_its_own_by_its_key, (AcknowledgedDurability.name,), KeyReuse, seed=0),
-    Bug(does_not_mind_gaps, ORDER, Gale, seed=3),
+    Bug(appends_entries_that_leave_a_gap, (*ORDER, UniqueEventIds.name, NO_EXCEPTIONS), Storm, seed=0),
+    Bug(keeps_conflicting_entries, (*ORDER, NO_EXCEPTIONS), Storm, seed=0),
+    Bug(accepts_any_commit_index, (*ORDER, NO_EXCEPTIONS), Storm, seed=0),
+    Bug(numbers_repeats_again, ORDER, Gale, seed=3),
+    Bug(forgets_the_body_of_a_key, (AcknowledgedDurability.name,), KeyReuse, seed=0),
+    Bug(acknowledges_another_body_of_the_key, (AcknowledgedDurability.name,), KeyReuse, seed=0),
+    Bug(ignores_gaps_of_a_publisher, ORDER, Gale, seed=3),
     Bug(answers_repeats_with_the_wrong_number, ORDER, Storm, seed=0),
-    Bug(acknowledges_before_it_is_agreed_on, (*ORDER, NO_EXCEPTIONS), Storm, seed=0),
-    Bug(skips_what_is_missing, ORDER, LaggingNodes, seed=1),
-    Bug(hands_on_twice, (*ORDER, NO_EXCEPTIONS), Storm, seed=0),
-    Bug(forgets_publishers_when_it_joins, ORDER, Storm, seed=0),
-    Bug(begins_at_the_wrong_number, (*ORDER, NO_EXCEPTIONS), Storm, seed=0),
-    Bug(never_removes_anybody, (ClusterRecovers.name,), Gale, seed=17),
-    Bug(never_asks_for_votes, (ClusterRecovers.name,), MinorityLoss, seed=4),
-    Bug(does_not_dial_again, (ClusterRecovers.name,), Gale, seed=6),
-    Bug(lets_anybody_in, (ClusterRecovers.name, OneLeaderPerTerm.name, *ORDER, NO_EXCEPTIONS), Strangers, seed=0),
-    Bug(takes_any_name, (ValidNeighbourNames.name,), Strangers, seed=0),
-    Bug(says_our_own_parcels_to_everybody, (NO_EXCEPTIONS,), Strangers, seed=0),
-    Bug(founds_every_cluster_alike, (UniqueEventIds.name,), Refounding, seed=0),
-    Bug(gives_strangers_the_whole_table, (ClusterRecovers.name,), Crowd, seed=0),
-    Bug(lets_strangers_keep_a_name, (ClusterRecovers.name,), Crowd, seed=0),
-    Bug(keeps_all_events, (MemoryBounded.name,), Storm, seed=1),
-    Bug(goes_on_without_a_quorum, (OneLeaderPerTerm.name, *ORDER, ClusterRecovers.name), Unresponsive, seed=0),
-    Bug(loses_the_leader_for_good, (ClusterRecovers.name, AcknowledgedDurability.name), MinorityLoss, seed=5),
+    Bug(acknowledges_before_the_commit, (*ORDER, NO_EXCEPTIONS), Storm, seed=0),
+    Bug(skips_missing_events_without_a_fetch, ORDER, LaggingNodes, seed=1),
+    Bug(delivers_events_twice, (*ORDER, NO_EXCEPTIONS), Storm, seed=0),
+    Bug(discards_publisher_sessions_when_it_joins, ORDER, Storm, seed=0),
+    Bug(starts_at_the_wrong_sequence, (*ORDER, NO_EXCEPTIONS), Storm, seed=0),
+    Bug(never_removes_members, (ClusterRecovers.name,), Gale, seed=17),
+    Bug(never_requests_votes, (ClusterRecovers.name,), MinorityLoss, seed=4),
+    Bug(does_not_redial, (ClusterRecovers.name,), Gale, seed=6),
+    Bug(accepts_any_node, (ClusterRecovers.name, OneLeaderPerTerm.name, *ORDER, NO_EXCEPTIONS), Strangers, seed=0),
+    Bug(accepts_any_name, (ValidNeighbourNames.name,), Strangers, seed=0),
+    Bug(sends_extension_parcels_to_every_peer, (NO_EXCEPTIONS,), Strangers, seed=0),
+    Bug(gives_every_cluster_the_same_id, (UniqueEventIds.name,), Refounding, seed=0),
+    Bug(does_not_limit_unauthenticated_neighbours, (ClusterRecovers.name,), Crowd, seed=0),
+    Bug(lets_unauthenticated_peers_keep_a_name, (ClusterRecovers.name,), Crowd, seed=0),
+    Bug(never_evicts_events, (MemoryBounded.name,), Storm, seed=1),
+    Bug(keeps_leading_without_a_quorum, (OneLeaderPerTerm.name, *ORDER, ClusterRecovers.name), Unresponsive, seed=0),
+    Bug(never_replaces_a_lost_leader, (ClusterRecovers.name, AcknowledgedDurability.name), MinorityLoss, seed=5),
 ]
 
 

@@ -140,7 +140,7 @@ async def test_event_stream_sends_heartbeats_with_the_mode(memory: Memory, serve
     await wire.closed()
 
 
-class Slow:
+class StalledClient:
     """A client that stops reading, with small buffers at both ends."""
 
     def __init__(self, web: Served, wire: Any) -> None:
@@ -191,7 +191,7 @@ async def test_events_for_a_slow_client_are_buffered_within_a_bound(
     web = serve(memory)
     wire = await web.send(asking())
     await wire.read(b"id: 0\n\n")
-    slow = Slow(web, wire)
+    slow = StalledClient(web, wire)
     for _ in range(2):
         slow.fill()
         assert buffered(web) < 65_536 + 2 * MAX_EVENT
@@ -208,7 +208,7 @@ async def test_slow_client_behind_the_window_is_told_the_skipped_events(
     web = serve(memory)
     wire = await web.send(asking())
     await wire.read(b"id: 0\n\n")
-    slow = Slow(web, wire)
+    slow = StalledClient(web, wire)
     slow.fill()
     memory.forget(99)
     wire.transport.resumeProducing()
@@ -226,7 +226,7 @@ async def test_stalled_event_stream_client_is_disconnected(memory: Memory, serve
     web = serve(memory, WebConfig(stall_timeout=20), clock=clock)
     wire = await web.send(asking())
     await wire.read(b"id: 0\n\n")
-    Slow(web, wire).fill()
+    StalledClient(web, wire).fill()
     clock.advance(19)
     assert web.site.connections == 1
     clock.advance(2)

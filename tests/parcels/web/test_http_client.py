@@ -29,7 +29,7 @@ reactor: Any = installed_reactor
 
 PACKED = gzip.compress(b'{"sequence":1}', mtime=0)
 
-NOBODY = "http://127.0.0.1:9"
+NO_LISTENER = "http://127.0.0.1:9"
 """URL without a listener."""
 
 
@@ -108,7 +108,7 @@ async def test_http_client_fails_over_to_a_working_node(
 ) -> None:
     minority = another()
     minority.no_quorum()
-    nodes = NOBODY, serve(minority).url, serve(memory).url
+    nodes = NO_LISTENER, serve(minority).url, serve(memory).url
     me = client(*nodes, publisher="me")
     assert await me.publish(b"x") == 1
     assert me.nodes._preferred == 2
@@ -118,7 +118,7 @@ async def test_http_client_fails_over_to_a_working_node(
     assert (await me.cluster())["members"][0]["name"] == "node-1"
     found = await me.health()
     assert list(found) == list(nodes)
-    assert "ConnectionRefused" in found[NOBODY]["error"]
+    assert "ConnectionRefused" in found[NO_LISTENER]["error"]
     assert found[nodes[2]] == {"mode": "Wrk", "why": "alone"}
 
 
@@ -188,17 +188,17 @@ async def test_http_client_gives_up_after_its_timeout_with_a_reason(
 
     memory.no_quorum()
     url = serve(memory).url
-    me = client(NOBODY, url, timeout_total=3.0, reactor=Timed(clock))
+    me = client(NO_LISTENER, url, timeout_total=3.0, reactor=TimedReactor(clock))
     error = await failing(me.publish(b"x"))
     assert isinstance(error, NotOrdered)
     assert (error.why, error.unknown) == ("no-quorum", False)
-    assert f"{NOBODY}: ConnectionRefusedError" in str(error)
+    assert f"{NO_LISTENER}: ConnectionRefusedError" in str(error)
     assert f"{url}: 503 no-quorum: 1 of 3 members can be reached" in str(error)
     memory.refusing = NotOrdered("forgotten", "x", unknown=True)
     assert (await failing(me.publish(b"x"))).unknown
-    error = await failing(client(says(b"").url, timeout_total=1.0, reactor=Timed(clock)).publish(b"x"))
+    error = await failing(client(says(b"").url, timeout_total=1.0, reactor=TimedReactor(clock)).publish(b"x"))
     assert (error.why, error.unknown) == ("no-node-answers", True)
-    nobody = client(NOBODY, timeout_total=1.0, reactor=Timed(clock))
+    nobody = client(NO_LISTENER, timeout_total=1.0, reactor=TimedReactor(clock))
     assert isinstance(await failing(nobody.cluster()), NoNodeAnswers)
 
 
@@ -209,7 +209,7 @@ async def test_unresponsive_node_fails_over_after_the_request_timeout(
     silent = another()
     silent.held = deque()
     clock = Clock()
-    me = client(serve(silent).url, serve(memory).url, reactor=Timed(clock), timeout=4.0)
+    me = client(serve(silent).url, serve(memory).url, reactor=TimedReactor(clock), timeout=4.0)
     published = me.publish(b"x")
     await reached(lambda: bool(silent.held))
     clock.advance(3.9)
@@ -219,7 +219,7 @@ async def test_unresponsive_node_fails_over_after_the_request_timeout(
     assert len(memory.log) == 1
 
 
-class Timed:
+class TimedReactor:
     """Reactor with real sockets and a manual clock."""
 
     def __init__(self, clock: Clock) -> None:
@@ -233,7 +233,7 @@ class Timed:
 @inline
 async def test_permanent_http_refusal_is_not_retried(memory: Memory, serve: Serve, client: MakeClient) -> None:
     web = serve(memory, WebConfig(max_body=10), token=b"t")
-    me = client(NOBODY, web.url, token="t")
+    me = client(NO_LISTENER, web.url, token="t")
     with pytest.raises(MessageTooLarge) as large:
         await me.publish(b"x" * 11)
     assert (large.value.size, large.value.limit) == (11, 10)
@@ -443,7 +443,7 @@ async def test_silent_event_stream_fails_over(
     clock = Clock()
     node = says(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nid: 0\n\n")
     listener = Listener()
-    following = client(node.url, serve(memory).url, reactor=Timed(clock)).follow(listener)
+    following = client(node.url, serve(memory).url, reactor=TimedReactor(clock)).follow(listener)
     await reached(lambda: following.next == 1)
     clock.advance(44)
     assert memory.listeners == []
@@ -457,7 +457,7 @@ async def test_event_stream_with_heartbeats_is_kept(
 ) -> None:
     clock = Clock()
     web = serve(memory, clock=clock)
-    following = client(web.url, reactor=Timed(clock)).follow(Listener())
+    following = client(web.url, reactor=TimedReactor(clock)).follow(Listener())
     await reached(lambda: following.next == 1)
     await reached(lambda: bool(clock.advance(0.5) or clock.seconds() > 120))
     assert not web.site.streams.ended

@@ -245,7 +245,7 @@ def test_hello_without_a_preceding_discovery_request_is_refused(net: Net) -> Non
         assert end.closed_by_peer
 
 
-def call_as_stranger(net: Net, node: Any, number: int) -> None:
+def connect_unauthenticated(net: Net, node: Any, number: int) -> None:
     """Connect a reference peer that also answers where it says that it listens."""
     host = f"10.0.1.{number}"
     net.play((host, 7_878), answers_as(info(f"n{number}", host, incarnation=None)))
@@ -277,7 +277,7 @@ def test_one_address_cannot_fill_the_neighbour_table(net: Net) -> None:
 def test_unauthenticated_nodes_leave_room_for_authenticated_ones(net: Net) -> None:
     ivan = net.node("Ivan", 1, max_neighbours=8, secret=SECRET)
     for number in range(40):
-        call_as_stranger(net, ivan, number)
+        connect_unauthenticated(net, ivan, number)
     net.run(0.1)
     assert len(ivan.node.state(net.now).neighbours) == 2
     assert counter(ivan, "dropped_too_many_neighbours") >= 38
@@ -290,7 +290,7 @@ def test_unauthenticated_nodes_leave_room_for_authenticated_ones(net: Net) -> No
 def test_unauthenticated_nodes_listed_by_a_member_stay_unauthenticated(net: Net) -> None:
     ivan = net.node("Ivan", 1, max_neighbours=8, secret=SECRET)
     for number in range(2):
-        call_as_stranger(net, ivan, number)
+        connect_unauthenticated(net, ivan, number)
     net.run(0.1)
     net.node("Boris", 2, (1,), secret=SECRET)
     net.run(2.0)

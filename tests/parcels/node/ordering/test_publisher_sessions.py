@@ -24,7 +24,7 @@ def each(numbers: tuple[tuple[int, int], ...]) -> list[int]:
     return [start + at for start, count in numbers for at in range(count)]
 
 
-class Naive:
+class UnboundedModel:
     """Reference model without limits."""
 
     def __init__(self) -> None:
@@ -58,9 +58,9 @@ RUNS = st.lists(
 
 @given(RUNS, st.booleans())
 def test_runs_are_placed_as_by_an_unbounded_model(runs: list[PublisherRun], reloads: bool) -> None:
-    sessions, naive, sequence = PublisherSessions(), Naive(), 0
+    sessions, model, sequence = PublisherSessions(), UnboundedModel(), 0
     for one in runs:
-        placed, expected = sessions.place(one, sequence + 1), naive.place(one, sequence + 1)
+        placed, expected = sessions.place(one, sequence + 1), model.place(one, sequence + 1)
         if isinstance(expected, RefusalReason):
             assert placed is expected
         else:

@@ -142,7 +142,7 @@ async def test_unresponsive_webhook_times_out(
 ) -> None:
     clock = Clock()
     hooks.factory.answer = answer
-    sender = senders("127.0.0.1", clock=ClockAnd(clock))
+    sender = senders("127.0.0.1", clock=TimedReactor(clock))
     posted = sender.post(hooks.url, {}, b"1")
     await reached(lambda: bool(hooks.factory.requests))
     clock.advance(9.9)
@@ -153,7 +153,7 @@ async def test_unresponsive_webhook_times_out(
     await reached(lambda: hooks.factory.lost == 1)
 
 
-class ClockAnd:
+class TimedReactor:
     """Reactor with real sockets and a manual clock."""
 
     def __init__(self, clock: Clock) -> None:
