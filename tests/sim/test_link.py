@@ -37,7 +37,7 @@ class TestLink:
             ({"delay": -0.001}, "delay=-0.001; a time is 0 or more seconds"),
             ({"jitter": -1.0}, "jitter=-1.0; a time"),
             ({"tail": inf}, "tail=inf; a time"),
-            ({"mtu": 0}, "mtu=0; nothing fits into that"),
+            ({"mtu": 0}, "mtu=0; give 1 byte or more"),
             ({"bandwidth": 0.0}, "bandwidth=0.0; give more than 0 bytes a second"),
             ({"bandwidth": inf}, "bandwidth=inf; give more"),
             ({"queue": -1}, "queue=-1; give 0 bytes or more"),
