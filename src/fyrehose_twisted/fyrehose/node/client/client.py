@@ -344,7 +344,9 @@ class Client(DatagramNode):
         deadlines = [
             None if self._has_left else self.keepalive.due_at,
             self.repair_responder.next_deadline(self._now),
-            self._publishing.next_deadline(),
+            self._publishing.push_due_at,
+            self.send_queue.next_expiry(),
+            self.durability.next_deadline(),
         ]
         if self.keepalive.connected:
             deadlines += [self.keepalive.times_out_at, self.send_queue.next_timeout()]

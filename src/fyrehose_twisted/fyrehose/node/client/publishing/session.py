@@ -31,6 +31,7 @@ class PublishingSession:
     :param output: effects and events of the client.
     :ivar durability: published messages that wait for journals.
     :ivar unconfirmed_numbers: numbers of retransmitted messages for which a lower one is still possible.
+    :ivar push_due_at: time of the next :meth:`tick`, if messages are to be sent.
     :ivar linger: activity of the client that subscribers may depend on.
     """
 
@@ -53,7 +54,7 @@ class PublishingSession:
         self._counters = counters
         self._output = output
         self._linger_until_ticket: float = inf
-        self._push_due_at: float | None = None
+        self.push_due_at: float | None = None
 
     def publish_many(self, payloads: Sequence[bytes], now: float, *, kept: int) -> range:
         """See :meth:`~fyrehose_twisted.fyrehose.node.client.client.Client.publish_many`."""
@@ -64,10 +65,10 @@ class PublishingSession:
             until = now + self._config.outbox.timeout
             self.durability.require(tickets, kept, until)
             self._keepalive.watch_journals(now, until)
-        if self._push_due_at is None:
+        if self.push_due_at is None:
             self._push(now)
             # Messages published before the next tick leave together, in bursts.
-            self._push_due_at = now
+            self.push_due_at = now
         return tickets
 
     def prepare_to_leave(self) -> None:
@@ -111,7 +112,7 @@ class PublishingSession:
         Loss detection and the window depend on all that was received, so they are left to the tick.
         """
         if len(self._send_queue):
-            self._push_due_at = now
+            self.push_due_at = now
 
     def expire(self, now: float) -> None:
         """Report messages that were not published, or not synced by enough journals, in time."""
@@ -128,14 +129,9 @@ class PublishingSession:
 
     def tick(self, now: float) -> None:
         """Detect losses and send due messages."""
-        self._push_due_at = None
+        self.push_due_at = None
         self._send_queue.detect_losses()
         self._push(now)
-
-    def next_deadline(self) -> float | None:
-        """Return the time at which :meth:`expire` or :meth:`tick` is due."""
-        deadlines = (self._push_due_at, self._send_queue.next_expiry(), self.durability.next_deadline())
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def _check_durability(self, kept: int, count: int) -> None:
         if not 0 < kept <= MAX_HOLDINGS:
