@@ -403,7 +403,7 @@ def test_rebound_udp_port_ends_its_previous_links(port: Callable[..., UdpPort], 
     yield dial(second, listening)
     problem = yield timed(accepted.lost)
     assert isinstance(problem, ConnectionLost)
-    assert "anew" in str(problem)
+    assert "restarted" in str(problem)
     yield second.stop()
 
 

@@ -26,6 +26,7 @@ from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
 from fyrehose_twisted.fyrehose.events import ClientFailed
 from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.wire.codec import decode
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, MAX_ENVELOPED, Envelope, unwrap
@@ -58,7 +59,7 @@ class LoopbackBackbone(threading.Thread):
     ) -> None:
         super().__init__(daemon=True)
         rng = random.Random(7)
-        self.node = Backbone(BackboneConfig(secret=secret), RandomForward(rng), last=last, bound=last)
+        self.node = Backbone(BackboneConfig(secret=secret), RandomForward(rng), BackboneStart(last=last, bound=last))
         self.loss_in, self.loss_out = loss_in, loss_out
         self.numbered: dict[int, bytes] = {}
         self.pushed: set[bytes] = set()
