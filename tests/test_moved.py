@@ -8,10 +8,16 @@ import warnings
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fyrehose_twisted import _moved
+from fyrehose_twisted.errors import ClusterIdMismatch
+from fyrehose_twisted.parcels.node.status import NodeStatus
+
+MISMATCH = ClusterIdMismatch("00000000000000aa", "00000000000000bb")
+STATUS = NodeStatus("a", 1, "", "default", "00000000000000bb", "Wrk", "", None, 0, 0, 1, 1, (), (), {})
 
 
 def imported(path: str) -> object:
@@ -58,12 +64,24 @@ def test_a_renamed_name_of_a_module_that_stayed_warns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "old", "new"), [("interfaces", "Drained", "Outputs"), ("spark.errors", "one_line", "error_line")]
+    ("module", "old", "new"),
+    [
+        ("interfaces", "Drained", "Outputs"),
+        ("errors", "FoundingMismatch", "ClusterIdMismatch"),
+        ("spark.errors", "one_line", "error_line"),
+    ],
 )
 def test_a_documented_name_that_changed_in_place_is_found_by_its_old_name(module: str, old: str, new: str) -> None:
     found = import_module(f"fyrehose_twisted.{module}")
     with pytest.warns(DeprecationWarning, match=f"{old} is called {new} now"):
         assert getattr(found, old) is getattr(found, new)
+
+
+@pytest.mark.parametrize("holder", [MISMATCH, STATUS], ids=lambda holder: type(holder).__name__)
+def test_a_renamed_attribute_is_found_by_its_old_name(holder: Any) -> None:
+    with pytest.warns(DeprecationWarning, match="founding is called cluster_id now") as caught:
+        assert holder.founding == holder.cluster_id == "00000000000000bb"
+    assert caught[0].filename == __file__
 
 
 def test_an_unknown_module_is_still_not_found() -> None:

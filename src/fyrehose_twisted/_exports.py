@@ -25,6 +25,16 @@ def renamed(module: str, names: dict[str, str]) -> Callable[[str], Any]:
     return lookup
 
 
+def renamed_attribute(old: str, new: str) -> property:
+    """Return a property that gives attribute ``new`` under its old name."""
+
+    def lookup(self: object) -> Any:
+        warn(f"{type(self).__name__}.{old} is called {new} now")
+        return getattr(self, new)
+
+    return property(lookup)
+
+
 def exports(package: str, names: dict[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` for ``package``, which import its public names when they are asked for.
 

@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from fyrehose_twisted._exports import renamed, renamed_attribute
 from fyrehose_twisted.wording import pluralize
 
 
@@ -132,22 +135,22 @@ class EventsNotHeld(LocalError):
         self.last = last
 
 
-class FoundingMismatch(OperationalError):
+class ClusterIdMismatch(OperationalError):
     """The cluster id differs from the one that a client knows, so event numbers are not comparable.
 
     The cluster was re-created.
 
     :ivar expected: cluster id that the client knows, 16 hexadecimal digits.
-    :ivar founding: current cluster id.
+    :ivar cluster_id: current cluster id.
     """
 
-    def __init__(self, expected: str, founding: str) -> None:
+    def __init__(self, expected: str, cluster_id: str) -> None:
         super().__init__(
-            f"the cluster was re-created as {founding}, and its numbers are not those of {expected}; read it from its"
+            f"the cluster was re-created as {cluster_id}, and its numbers are not those of {expected}; read it from its"
             " first event on"
         )
         self.expected = expected
-        self.founding = founding
+        self.cluster_id = cluster_id
 
 
 class BeyondEnd(LocalError):
@@ -185,3 +188,8 @@ class PublishRefused(OperationalError):
         super().__init__(detail)
         self.why = why
         self.next = next
+
+
+if not TYPE_CHECKING:
+    ClusterIdMismatch.founding = renamed_attribute("founding", "cluster_id")
+    __getattr__ = renamed(__name__, {"FoundingMismatch": "ClusterIdMismatch"})

@@ -33,7 +33,7 @@ class ParcelsRound(Round):
 
     def begin(self) -> None:
         self._services: dict[str, Process] = {}
-        self._founded = False
+        self._bootstrapped = False
         self._ending = False
         self._told: set[str] = set()
         self._done: set[str] = set()
@@ -43,7 +43,7 @@ class ParcelsRound(Round):
         for name in NODES:
             self.bridge.hosts[name].add_disk()
             self.restart(name)
-            self._founded = True
+            self._bootstrapped = True
         self._await_members()
         urls = [word for name in NODES for word in ("--http", f"http://{self.bridge.hosts[name].address}:8080")]
         for name in READERS:
@@ -74,7 +74,7 @@ class ParcelsRound(Round):
                 *neighbours,
             ),
             *(f"--listen=tcp:7878:interface={here.address}", f"--http=tcp:8080:interface={here.address}"),
-            *(() if self._founded else ("--bootstrap",)),
+            *(() if self._bootstrapped else ("--bootstrap",)),
         )
 
     def await_fault(self, fault: Fault) -> None:

@@ -329,10 +329,10 @@ def test_all_nodes_agree_which_of_two_networks_yields(
 def test_bootstrapping_leader_that_yields_releases_its_nodes(net: Net) -> None:
     host = net.node("one", 1, bootstrap=True, network_size=5)
     net.run(0.01)
-    founder, end = host.id, net.join(host, 7)
+    leader, end = host.id, net.join(host, 7)
     end.take()
     net.link(host).send(Ping(host.node.term + 1, "v", 99))
-    assert [one.id for one in end.take(Drop)] == [founder]
+    assert [one.id for one in end.take(Drop)] == [leader]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ CAUSES = [name for name in vars(RoleInputs) if not name.startswith("_")]
 WAYS = {
     Role.OUTSIDER: [],
     Role.COHORT: ["welcomed"],
-    Role.LEADER: ["founded"],
+    Role.LEADER: ["bootstrapped"],
     Role.VOTER: ["welcomed", "pledged"],
     Role.NOMINEE: ["welcomed", "nominated"],
     Role.GONE: ["left"],

@@ -580,12 +580,12 @@ class Awakened(_Struck):
             self.network.call_in(0.2, host.start)
 
 
-class Refounded(_Struck):
+class Rebootstrapped(_Struck):
     """The bootstrapping node is suspended; the last node to answer the leader restarts in the leader's partition and
     joins the network that it bootstraps.
     """
 
-    name = "hydra.refounded"
+    name = "hydra.rebootstrapped"
     state_file_probability = 1.0
 
     def strike(self, leader: Host, others: list[Host]) -> None:
@@ -679,7 +679,7 @@ class Twins(NetworkScenario):
             self.network.call_in(after + self.rng.uniform(0.1, 0.5), host.start)
 
 
-STRIKES = (Reborn, Awakened, Refounded, Naps, Severed, Late, Twins)
+STRIKES = (Reborn, Awakened, Rebootstrapped, Naps, Severed, Late, Twins)
 TWO = (SingleLeaderPerTerm.name, SingleLease.name)
 VOTES = (SingleVotePerTerm.name, SingleLeaderPerTerm.name, MonotonicTerms.name)
 
@@ -700,7 +700,7 @@ BUGS = [
     Bug(promises_too_short_a_time, TWO, Awakened, seed=1),
     Bug(holds_leases_beyond_the_clock_drift, (*TWO, LineAgreement.name), Late, seed=1),
     Bug(supports_nominees_despite_its_promise, TWO, Naps, seed=5),
-    Bug(joins_and_answers_despite_its_promise, TWO, Refounded, seed=1),
+    Bug(joins_and_answers_despite_its_promise, TWO, Rebootstrapped, seed=1),
     Bug(ends_its_promise_at_any_nomination, (*TWO, InductionsTerminate.name), Naps, seed=6),
     Bug(loses_its_promise_in_a_crash, TWO, Reborn, seed=6),
     Bug(does_not_wait_after_its_start, TWO, Forgetful, seed=6),

@@ -46,10 +46,10 @@ def ask(about: NodeInfo) -> Parcel:
     return Parcel(False, ParcelType.DSC_REQ, about.id, about)
 
 
-def join(net: Net, host: Host, name: str, founding: int | None = None, secret: bytes | None = None) -> Any:
+def join(net: Net, host: Host, name: str, cluster_id: int | None = None, secret: bytes | None = None) -> Any:
     """Connect to a node as another node of its cluster."""
     end = net.connect(host)
-    hello = Hello("default", name, 99, host.node.cluster_id if founding is None else founding, bytes(16))
+    hello = Hello("default", name, 99, host.node.cluster_id if cluster_id is None else cluster_id, bytes(16))
     end.send(ask(info(name)), hello)
     net.run(0.01)
     welcome = next(one for one in end.take() if isinstance(one, Welcome))

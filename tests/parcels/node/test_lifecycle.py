@@ -70,7 +70,7 @@ def test_restarted_majority_with_state_resumes_ordering(net: Net) -> None:
     net.run(2.0)
     hosts["Vera"].call("publish", [b"1", b"2"], 1)
     net.run(1.0)
-    founding, incarnations = hosts["Ivan"].node.cluster_id, {name: host.node.me for name, host in hosts.items()}
+    cluster_id, incarnations = hosts["Ivan"].node.cluster_id, {name: host.node.me for name, host in hosts.items()}
     for host in list(hosts.values()):
         host.kill()
     net.run(60.0)
@@ -78,7 +78,7 @@ def test_restarted_majority_with_state_resumes_ordering(net: Net) -> None:
         net.node(name, number, (1, 2, 3), state=memories[number - 1])
     assert net.run(20.0, lambda: all(mode(host) is Mode.WRK for host in hosts.values()))
     assert {name: host.node.me for name, host in hosts.items()} == incarnations
-    assert {host.node.cluster_id for host in hosts.values()} == {founding}
+    assert {host.node.cluster_id for host in hosts.values()} == {cluster_id}
     hosts["Boris"].call("publish", [b"3"], 1)
     net.run(1.0)
     assert hosts["Boris"].of(PublishConfirmed) == [PublishConfirmed(1, ((3, 1),))]
@@ -176,14 +176,14 @@ def test_reform_creates_a_new_cluster_id_and_keeps_the_events(trio: tuple[Host, 
     ivan, boris, vera = trio
     ivan.call("publish", [b"1", b"2"], 1)
     net.run(1.0)
-    founding = ivan.node.cluster_id
+    cluster_id = ivan.node.cluster_id
     ivan.kill()
     vera.kill()
     assert net.run(12.0, lambda: mode(boris) is Mode.ERR)
     boris.call("reform")
     assert mode(boris) is Mode.WRK
     assert members(boris) == ["Boris"]
-    assert boris.node.cluster_id not in (0, founding)
+    assert boris.node.cluster_id not in (0, cluster_id)
     boris.call("publish", [b"3"], 3)
     assert boris.read() == [(1, b"1"), (2, b"2"), (3, b"3")]
     again = net.node("Vera", 3, (2,), seed=99)

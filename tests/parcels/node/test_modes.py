@@ -7,24 +7,24 @@ from fyrehose_twisted.parcels.wire.messages import Mode
 
 WAYS: dict[Mode, tuple[str, ...]] = {
     Mode.DSC: (),
-    Mode.WRK: ("founded",),
+    Mode.WRK: ("bootstrapped",),
     Mode.SEQ_RECOVERY: ("answered",),
-    Mode.ERR: ("founded", "lost_quorum"),
+    Mode.ERR: ("bootstrapped", "lost_quorum"),
     Mode.SHUTDOWN: ("left",),
     Mode.PANIC: ("broke",),
 }
 MOVES = {
-    (Mode.DSC, "founded"): Mode.WRK,
+    (Mode.DSC, "bootstrapped"): Mode.WRK,
     (Mode.DSC, "answered"): Mode.SEQ_RECOVERY,
     (Mode.SEQ_RECOVERY, "caught_up"): Mode.WRK,
     (Mode.SEQ_RECOVERY, "lost_quorum"): Mode.ERR,
-    (Mode.SEQ_RECOVERY, "founded"): Mode.WRK,
+    (Mode.SEQ_RECOVERY, "bootstrapped"): Mode.WRK,
     (Mode.WRK, "lost_quorum"): Mode.ERR,
     (Mode.WRK, "fell_behind"): Mode.SEQ_RECOVERY,
     (Mode.ERR, "answered"): Mode.SEQ_RECOVERY,
-    (Mode.ERR, "founded"): Mode.WRK,
+    (Mode.ERR, "bootstrapped"): Mode.WRK,
 }
-INPUTS = ("founded", "answered", "caught_up", "fell_behind", "lost_quorum", "left", "broke")
+INPUTS = ("bootstrapped", "answered", "caught_up", "fell_behind", "lost_quorum", "left", "broke")
 
 
 @pytest.mark.parametrize("mode", list(Mode))
@@ -52,5 +52,5 @@ def test_a_node_starts_in_discovery() -> None:
 
 def test_mode_machines_do_not_share_their_state() -> None:
     one, other = ModeMachine(), ModeMachine()
-    one.fire("founded", "x", 1.0)
+    one.fire("bootstrapped", "x", 1.0)
     assert other.mode is Mode.DSC

@@ -61,11 +61,11 @@ def held(promises: PersistentState) -> tuple[Any, ...]:
 
 
 CHANGES = (
-    StateChange(1, None, 9, 0, Snapshot(1, 0, b"founded"), 0, ()),
+    StateChange(1, None, 9, 0, Snapshot(1, 0, b"bootstrapped"), 0, ()),
     StateChange(2, BORIS, 9, 1, None, 2, ENTRIES[:2]),
     StateChange(3, IVAN, 9, 2, None, 4, ENTRIES[2:]),
 )
-EXPECTED = (3, IVAN, 9, 2, Snapshot(1, 0, b"founded"), ENTRIES)
+EXPECTED = (3, IVAN, 9, 2, Snapshot(1, 0, b"bootstrapped"), ENTRIES)
 
 
 def test_state_survives_a_restart(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ from fyrehose_twisted.consensus.log import RaftLog
 from fyrehose_twisted.consensus.member import RaftMember
 from fyrehose_twisted.consensus.messages import AppendEntries, MemberId, Membership, RequestVoteReply
 from fyrehose_twisted.effects import Peer
+from fyrehose_twisted.parcels.node.bootstrapping import ClusterBootstrap
 from fyrehose_twisted.parcels.node.components import NodeComponents
 from fyrehose_twisted.parcels.node.discovery.admission import NeighbourAdmission
 from fyrehose_twisted.parcels.node.discovery.dial_target import DialResult, DialTarget
 from fyrehose_twisted.parcels.node.discovery.dialler import Dialler
 from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbours
 from fyrehose_twisted.parcels.node.discovery.table_shares import TableQuota
-from fyrehose_twisted.parcels.node.founding import ClusterFounding
 from fyrehose_twisted.parcels.node.members.membership_changes import MembershipChanges
 from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.node.ordering import publish_tracker as publishing_module
@@ -46,7 +46,7 @@ from fyrehose_twisted.parcels.simulation.scenarios import (
     KeyReuse,
     LaggingNodes,
     MinorityLoss,
-    Refounding,
+    NewCluster,
     Storm,
     Strangers,
     Unresponsive,
@@ -300,15 +300,15 @@ def sends_extension_parcels_to_every_peer(patch: Patch) -> None:
 
 
 def gives_every_cluster_the_same_id(patch: Patch) -> None:
-    original = ClusterFounding.found
+    original = ClusterBootstrap.bootstrap
 
-    def found(self: ClusterFounding, now: float) -> int:
+    def bootstrap(self: ClusterBootstrap, now: float) -> int:
         drawn, self._rng = self._rng, Random(7)
         cluster_id = original(self, now)
         self._rng = drawn
         return cluster_id
 
-    patch.setattr(ClusterFounding, "found", found)
+    patch.setattr(ClusterBootstrap, "bootstrap", bootstrap)
 
 
 def does_not_limit_unauthenticated_neighbours(patch: Patch) -> None:
@@ -387,7 +387,7 @@ BUGS = [
     Bug(accepts_any_node, (ClusterRecovers.name, OneLeaderPerTerm.name, *ORDER, NO_EXCEPTIONS), Strangers, seed=0),
     Bug(accepts_any_name, (ValidNeighbourNames.name,), Strangers, seed=0),
     Bug(sends_extension_parcels_to_every_peer, (NO_EXCEPTIONS,), Strangers, seed=0),
-    Bug(gives_every_cluster_the_same_id, (UniqueEventIds.name,), Refounding, seed=0),
+    Bug(gives_every_cluster_the_same_id, (UniqueEventIds.name,), NewCluster, seed=0),
     Bug(does_not_limit_unauthenticated_neighbours, (ClusterRecovers.name,), Crowd, seed=0),
     Bug(lets_unauthenticated_peers_keep_a_name, (ClusterRecovers.name,), Crowd, seed=0),
     Bug(never_evicts_events, (MemoryBounded.name,), Storm, seed=1),

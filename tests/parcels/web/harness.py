@@ -119,7 +119,7 @@ class Memory:
         head = "node-1", 5, "0" * 16, "test", self.cluster_id, self.mode, why, "node-1" if self.mode == "Wrk" else None
         return NodeStatus(*head, 3, self.last, self.oldest, 1, members, neighbours, counters)
 
-    def found_anew(self, cluster_id: str) -> None:
+    def recreate_cluster(self, cluster_id: str) -> None:
         """Discard all events and become another cluster of the same name."""
         self.cluster_id, self.log, self.oldest = cluster_id, [], 1
 

@@ -10,7 +10,7 @@ import pytest_twisted
 from parcels.web.harness import Served, WaitUntil
 from zope.interface import implementer
 
-from fyrehose_twisted.errors import BeyondEnd, FoundingMismatch
+from fyrehose_twisted.errors import BeyondEnd, ClusterIdMismatch
 from fyrehose_twisted.interfaces import IEventListener
 from fyrehose_twisted.web.sse import FrameReader
 
@@ -55,7 +55,7 @@ def ids(data: bytes) -> list[str]:
 
 @inline
 async def test_event_ids_contain_the_cluster_id(web: Served) -> None:
-    web.node.found_anew(OLD)
+    web.node.recreate_cluster(OLD)
     web.node.order(b"one", b"two")
     wire = await web.send(asking("?from=2"))
     assert ids(await wire.read(f"id: {OLD}-2\n\n".encode())) == [f"{OLD}-1", f"{OLD}-2"]
@@ -67,7 +67,7 @@ async def test_event_ids_contain_the_cluster_id(web: Served) -> None:
 
 @inline
 async def test_event_id_of_a_former_cluster_is_a_conflict(web: Served) -> None:
-    web.node.found_anew(NEW)
+    web.node.recreate_cluster(NEW)
     web.node.order(*[b"x"] * 108)
     for query, headers in (
         ("", {"accept": STREAM, "Last-Event-ID": f"{OLD}-105"}),
@@ -87,7 +87,7 @@ async def test_event_id_of_a_former_cluster_is_a_conflict(web: Served) -> None:
 
 @inline
 async def test_event_id_ahead_of_the_node_waits_for_its_event(web: Served) -> None:
-    web.node.found_anew(OLD)
+    web.node.recreate_cluster(OLD)
     web.node.order(b"1")
     wire = await web.send(asking("", f"Last-Event-ID: {OLD}-2"))
     assert ids(await wire.read(b"position\n")) == [f"{OLD}-2"]
@@ -97,7 +97,7 @@ async def test_event_id_ahead_of_the_node_waits_for_its_event(web: Served) -> No
 
 @inline
 async def test_event_id_without_a_cluster_id_is_accepted_in_any_cluster(web: Served) -> None:
-    web.node.found_anew(OLD)
+    web.node.recreate_cluster(OLD)
     web.node.order(b"1", b"2")
     wire = await web.send(asking("", "Last-Event-ID: 1"))
     assert ids(await wire.read(f"id: {OLD}-2\n\n".encode())) == [f"{OLD}-1", f"{OLD}-2"]
@@ -125,11 +125,11 @@ async def test_malformed_event_id_is_refused(web: Served, id: str) -> None:
 
 @inline
 async def test_event_stream_ends_when_its_node_enters_another_cluster(web: Served, reached: WaitUntil) -> None:
-    web.node.found_anew(OLD)
+    web.node.recreate_cluster(OLD)
     web.node.order(b"1")
     wire = await web.send(asking("?from=1"))
     await wire.read(f"id: {OLD}-1\n\n".encode())
-    web.node.found_anew(NEW)
+    web.node.recreate_cluster(NEW)
     web.node.order(b"another 1")
     assert ids(await wire.closed()) == [f"{OLD}-0", f"{OLD}-1"]
 
@@ -138,7 +138,7 @@ async def test_event_stream_ends_when_its_node_enters_another_cluster(web: Serve
 async def test_follower_fails_when_its_cluster_was_replaced(
     web: Served, client: client_module.ParcelsClient, reached: WaitUntil
 ) -> None:
-    web.node.found_anew(OLD)
+    web.node.recreate_cluster(OLD)
     web.node.order(b"1")
     assert await client.publish(b"2") == 2
     assert client.cluster_id == OLD
@@ -146,23 +146,23 @@ async def test_follower_fails_when_its_cluster_was_replaced(
     following = client.follow(listener, 1)
     await reached(lambda: listener.numbers == [1, 2])
     assert following.cluster_id == OLD
-    web.node.found_anew(NEW)
+    web.node.recreate_cluster(NEW)
     web.node.order(*[b"x"] * 8)
-    with pytest.raises(FoundingMismatch) as raised:
+    with pytest.raises(ClusterIdMismatch) as raised:
         await following.stopped
-    assert (raised.value.expected, raised.value.founding) == (OLD, NEW)
+    assert (raised.value.expected, raised.value.cluster_id) == (OLD, NEW)
     assert listener.numbers == [1, 2]
     # A later run resumes with the stored cluster id and number.
-    with pytest.raises(FoundingMismatch):
+    with pytest.raises(ClusterIdMismatch):
         await client.follow(listener, following.next, following.cluster_id).stopped
-    with pytest.raises(FoundingMismatch):
+    with pytest.raises(ClusterIdMismatch):
         await client.events(1, 2, OLD)
     assert [event.sequence for event in await client.events(1, 2, NEW)] == [1, 2]
 
 
 @inline
 async def test_follower_that_starts_beyond_the_end_fails(web: Served, client: client_module.ParcelsClient) -> None:
-    web.node.found_anew(OLD)
+    web.node.recreate_cluster(OLD)
     web.node.order(b"1")
     with pytest.raises(BeyondEnd) as raised:
         await client.follow(Listener(), 3).stopped

@@ -39,7 +39,7 @@ def test_proofs_of_dialler_and_acceptor_differ() -> None:
         HELLO._replace(cluster="other"),
         HELLO._replace(name="c"),
         HELLO._replace(incarnation=9),
-        HELLO._replace(founding=9),
+        HELLO._replace(cluster_id=9),
         HELLO._replace(nonce=b"x" * 16),
     ],
 )
@@ -53,7 +53,7 @@ def test_proof_depends_on_each_field_of_the_hello(prove: Any, hello: Hello) -> N
     [
         WELCOME._replace(name="c"),
         WELCOME._replace(incarnation=9),
-        WELCOME._replace(founding=9),
+        WELCOME._replace(cluster_id=9),
         WELCOME._replace(nonce=b"x" * 16),
     ],
 )

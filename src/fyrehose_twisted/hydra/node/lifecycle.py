@@ -123,7 +123,7 @@ class Lifecycle:
         context.registry.add(me, now)
         context.member_since = now
         context.was_member = context.bootstrapping = True
-        context.apply_role_input("founded", "no linked node knew a network")
+        context.apply_role_input("bootstrapped", "no linked node knew a network")
         context.follow(me, self._first_term(now), now)
         components.recv_relay.begin_term(was_member=True)
         components.leadership.begin(now)

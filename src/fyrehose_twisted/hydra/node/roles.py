@@ -15,7 +15,7 @@ from fyrehose_twisted.hydra.events import Role
 class RoleInputs(Protocol):
     """Inputs of the state machine. An input without a transition from the current role is ignored."""
 
-    def founded(self) -> None:
+    def bootstrapped(self) -> None:
         """The node bootstrapped a network."""
 
     def welcomed(self) -> None:
@@ -52,7 +52,7 @@ class RoleCore:
 
 _MEMBER_ROLES = (Role.COHORT, Role.LEADER, Role.VOTER, Role.NOMINEE)
 _INPUTS = (
-    RoleInputs.founded,
+    RoleInputs.bootstrapped,
     RoleInputs.welcomed,
     RoleInputs.led,
     RoleInputs.pledged,
@@ -66,7 +66,7 @@ _INPUTS = (
 TRANSITIONS: dict[tuple[Role, str], Role] = {
     (role, cause.__name__): target
     for role, cause, target in (
-        (Role.OUTSIDER, RoleInputs.founded, Role.LEADER),
+        (Role.OUTSIDER, RoleInputs.bootstrapped, Role.LEADER),
         (Role.OUTSIDER, RoleInputs.welcomed, Role.COHORT),
         *((role, RoleInputs.led, Role.COHORT) for role in _MEMBER_ROLES),
         *((role, RoleInputs.pledged, Role.VOTER) for role in _MEMBER_ROLES),

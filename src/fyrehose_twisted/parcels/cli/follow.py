@@ -12,7 +12,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from zope.interface import implementer
 
-from fyrehose_twisted.errors import FoundingMismatch
+from fyrehose_twisted.errors import ClusterIdMismatch
 from fyrehose_twisted.interfaces import IEventListener
 from fyrehose_twisted.parcels.client.http_client import EventFollower, OrderedEvent, ParcelsClient
 from fyrehose_twisted.process.terminal import StandardOutput, print_error
@@ -143,6 +143,6 @@ async def follow(options: argparse.Namespace, client: ParcelsClient, reactor: An
     printer.stop()
     output.end()
     await output.wait_closed(reactor, patience)
-    if isinstance(problem, FoundingMismatch):
-        problem = f"{problem}: --from 1, without --founding or with --founding {problem.founding}"
+    if isinstance(problem, ClusterIdMismatch):
+        problem = f"{problem}: --from 1, without --founding or with --founding {problem.cluster_id}"
     return 0 if problem is None else print_error(problem)

@@ -9,7 +9,7 @@ import re
 from http import HTTPStatus
 from typing import NamedTuple
 
-from fyrehose_twisted.errors import FoundingMismatch
+from fyrehose_twisted.errors import ClusterIdMismatch
 from fyrehose_twisted.interfaces import IOrderedEvents
 from fyrehose_twisted.parcels.wire.messages import MAX_SEQUENCE
 from fyrehose_twisted.web.response import RETRY_AFTER, HttpError, bad_request
@@ -90,4 +90,6 @@ def check_cluster_id(known: str, node: IOrderedEvents) -> None:
     if not now:
         message = "this node is in no cluster yet, so it cannot check the founding"
         raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "no-cluster", message, RETRY_AFTER)
-    raise HttpError(HTTPStatus.CONFLICT, "other-founding", str(FoundingMismatch(known, now)), founding=now, known=known)
+    raise HttpError(
+        HTTPStatus.CONFLICT, "other-founding", str(ClusterIdMismatch(known, now)), founding=now, known=known
+    )

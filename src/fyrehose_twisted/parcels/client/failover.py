@@ -13,8 +13,8 @@ from twisted.web.client import ResponseFailed
 
 from fyrehose_twisted.errors import (
     BeyondEnd,
+    ClusterIdMismatch,
     EventsNotHeld,
-    FoundingMismatch,
     KeyReused,
     LocalError,
     MessageTooLarge,
@@ -128,7 +128,7 @@ class FailoverClient:
 
         :raises NoNodeAnswers: if no node did in time.
         :raises EventsNotHeld: if a node reports it.
-        :raises FoundingMismatch: if a node reports it.
+        :raises ClusterIdMismatch: if a node reports it.
         :raises KeyReused: if a node reports it.
         :raises MessageTooLarge: if a node reports it.
         :raises RequestRefused: if a node refuses the request permanently.
@@ -164,7 +164,7 @@ class FailoverClient:
             pause = min(2 * pause, MAX_BACKOFF)
 
 
-def numbering_conflict(response: NodeResponse, first: int) -> FoundingMismatch | BeyondEnd | None:
+def numbering_conflict(response: NodeResponse, first: int) -> ClusterIdMismatch | BeyondEnd | None:
     """Return the numbering conflict that a response of status 409 reports, or ``None`` for other conflicts.
 
     :param first: sequence number of the first requested event.
@@ -172,7 +172,7 @@ def numbering_conflict(response: NodeResponse, first: int) -> FoundingMismatch |
     founding, known, next = response.field("founding"), response.field("known"), response.field("next")
     match response.field("error"):
         case "other-founding" if is_cluster_id(founding) and is_cluster_id(known):
-            return FoundingMismatch(known, founding)
+            return ClusterIdMismatch(known, founding)
         case "beyond-end" if type(next) is int:
             return BeyondEnd(first, next)
     return None

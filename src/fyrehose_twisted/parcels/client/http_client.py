@@ -120,7 +120,7 @@ class ParcelsClient:
         :param cluster_id: id of the cluster that the numbers belong to, if known.
 
         It fails with :class:`~fyrehose_twisted.errors.EventsNotHeld`, :class:`NoNodeAnswers`, :class:`RequestRefused`,
-        or :class:`~fyrehose_twisted.errors.FoundingMismatch` if the cluster was re-created since.
+        or :class:`~fyrehose_twisted.errors.ClusterIdMismatch` if the cluster was re-created since.
         """
         return self._start(self._events(first, last, cluster_id))
 

@@ -13,7 +13,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.errors import BeyondEnd, FoundingMismatch, RemoteError
+from fyrehose_twisted.errors import BeyondEnd, ClusterIdMismatch, RemoteError
 from fyrehose_twisted.parcels.client.event_ids import EventId, parse_event_id
 from fyrehose_twisted.parcels.client.http import abort_connection
 from fyrehose_twisted.parcels.wire.messages import MAX_SEQUENCE, Mode
@@ -36,8 +36,8 @@ class InvalidResponse(RemoteError):
 
 
 OpenStream = Callable[[str, EventId | None], "Deferred[Any]"]
-"""Opens a stream of a node after the last known event. It fails with :class:`FoundingMismatch` or :class:`BeyondEnd` if
-the node reports it."""
+"""Opens a stream of a node after the last known event. It fails with :class:`ClusterIdMismatch` or :class:`BeyondEnd`
+if the node reports it."""
 
 MAX_BEYOND_ROUNDS = 5
 """Consecutive rounds in which all nodes have to report ``first`` as beyond the end. A lagging node reports it, too."""
@@ -115,7 +115,7 @@ class EventFollower:
     :ivar next: sequence number of the next event; ``None`` before it is known.
     :ivar cluster_id: id of its cluster; empty before it is known.
     :ivar stopped: Deferred that fires when the follower is stopped. It fails with an exception of the listener, with
-        :class:`~fyrehose_twisted.errors.FoundingMismatch` if the cluster was re-created, or with
+        :class:`~fyrehose_twisted.errors.ClusterIdMismatch` if the cluster was re-created, or with
         :class:`~fyrehose_twisted.errors.BeyondEnd` if ``first`` was given without cluster id and does not exist.
     """
 
@@ -155,7 +155,7 @@ class EventFollower:
             self._received_any = False
             try:
                 await self._read(node)
-            except (CancelledError, FoundingMismatch):
+            except (CancelledError, ClusterIdMismatch):
                 raise
             except BeyondEnd:
                 self._beyond_count += 1
@@ -213,7 +213,7 @@ class EventFollower:
         if founding != self.cluster_id:
             if self.cluster_id and founding:
                 self._deliver(events)
-                self._fatal = Failure(FoundingMismatch(self.cluster_id, founding))
+                self._fatal = Failure(ClusterIdMismatch(self.cluster_id, founding))
                 self._fatal.raiseException()
             self.cluster_id = founding or self.cluster_id
 

@@ -9,6 +9,7 @@ from fyrehose_twisted.consensus.member import RaftMember
 from fyrehose_twisted.consensus.messages import MemberId
 from fyrehose_twisted.interfaces import IEventHistory
 from fyrehose_twisted.parcels.config import NodeConfig
+from fyrehose_twisted.parcels.node.bootstrapping import ClusterBootstrap
 from fyrehose_twisted.parcels.node.counters import Counters
 from fyrehose_twisted.parcels.node.discovery.admission import NeighbourAdmission
 from fyrehose_twisted.parcels.node.discovery.dialler import Dialler
@@ -21,7 +22,6 @@ from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbours
 from fyrehose_twisted.parcels.node.discovery.outbound import OutboundHandshake
 from fyrehose_twisted.parcels.node.discovery.sequence_reports import SequenceReports
 from fyrehose_twisted.parcels.node.entry_application import EntryApplication
-from fyrehose_twisted.parcels.node.founding import ClusterFounding
 from fyrehose_twisted.parcels.node.lifecycle import Lifecycle
 from fyrehose_twisted.parcels.node.log_entries import entry_size
 from fyrehose_twisted.parcels.node.members.event_transfer import EventTransfer
@@ -97,8 +97,8 @@ class NodeComponents:
         self.application = EntryApplication(
             config.window_bytes, raft, state, delivery, tracker, self.transfer, self.membership_changes
         )
-        founding = ClusterFounding(
+        cluster_bootstrap = ClusterBootstrap(
             config.advertise, raft, state, reports, self.application, self.membership_changes, rng
         )
         policy = ModePolicy(config, raft, links, reports, delivery, modes)
-        self.lifecycle = Lifecycle(modes, policy, founding, raft, tracker, links, heartbeats, output.events)
+        self.lifecycle = Lifecycle(modes, policy, cluster_bootstrap, raft, tracker, links, heartbeats, output.events)

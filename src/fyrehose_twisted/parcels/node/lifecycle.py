@@ -1,4 +1,4 @@
-"""Mode changes of a node and their consequences: founding a cluster, losing its quorum, stopping."""
+"""Mode changes of a node and their consequences: bootstrapping a cluster, losing its quorum, stopping."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from math import inf
 from fyrehose_twisted.consensus.member import RaftMember
 from fyrehose_twisted.errors import LocalError
 from fyrehose_twisted.parcels.events import ModeChanged, NodeEvent
+from fyrehose_twisted.parcels.node.bootstrapping import ClusterBootstrap
 from fyrehose_twisted.parcels.node.discovery.heartbeats import Heartbeats
 from fyrehose_twisted.parcels.node.discovery.links import LinkTable
-from fyrehose_twisted.parcels.node.founding import ClusterFounding
 from fyrehose_twisted.parcels.node.mode_policy import ModePolicy
 from fyrehose_twisted.parcels.node.modes import ModeMachine
 from fyrehose_twisted.parcels.node.ordering.publish_tracker import PublishTracker
@@ -30,7 +30,7 @@ class Lifecycle:
         self,
         modes: ModeMachine,
         policy: ModePolicy,
-        founding: ClusterFounding,
+        cluster_bootstrap: ClusterBootstrap,
         raft: RaftMember,
         tracker: PublishTracker,
         links: LinkTable,
@@ -40,7 +40,7 @@ class Lifecycle:
         self.leave_deadline = inf
         self._modes = modes
         self._policy = policy
-        self._founding = founding
+        self._cluster_bootstrap = cluster_bootstrap
         self._raft = raft
         self._tracker = tracker
         self._links = links
@@ -70,7 +70,7 @@ class Lifecycle:
         self._tracker.abandon_all(reason)
 
     def reform(self, now: float) -> None:
-        """Found a new cluster with this node alone and its log.
+        """Bootstrap a new cluster with this node alone and its log.
 
         :raises LocalError: if the node has a quorum or has stopped.
         """
@@ -78,20 +78,20 @@ class Lifecycle:
         if mode is Mode.WRK or self._modes.is_final:
             raise LocalError(f"node {self._raft.me.name!r} is in mode {mode.value}: it has a quorum, or has stopped")
         self._links.close_all(now)
-        self._found(now, "the operator forced a new cluster,")
+        self._bootstrap(now, "the operator forced a new cluster,")
 
     # Rules
 
-    def found_if_alone(self, now: float) -> bool:
-        """Found a cluster if no other node can have one; return whether it was founded."""
+    def bootstrap_if_alone(self, now: float) -> bool:
+        """Bootstrap a cluster if no other node can have one; return whether it was bootstrapped."""
         if not self._policy.may_bootstrap():
             return False
-        self._found(now, "it bootstrapped the cluster")
+        self._bootstrap(now, "it bootstrapped the cluster")
         return True
 
     def check(self, now: float) -> None:
-        """Check for a quorum, and for a cluster to found."""
-        if self._modes.mode is Mode.DSC and not self.found_if_alone(now):
+        """Check for a quorum, and bootstrap a cluster if none exists."""
+        if self._modes.mode is Mode.DSC and not self.bootstrap_if_alone(now):
             self._modes.reason = self._policy.waiting_reason()
         lost = self._policy.quorum_loss_reason(now)
         if lost is not None:
@@ -115,9 +115,9 @@ class Lifecycle:
         self._links.close_all(now)
         return True
 
-    def _found(self, now: float, reason: str) -> None:
-        cluster_id = self._founding.found(now)
-        self._fire("founded", f"{reason} {cluster_id:016x}", now)
+    def _bootstrap(self, now: float, reason: str) -> None:
+        cluster_id = self._cluster_bootstrap.bootstrap(now)
+        self._fire("bootstrapped", f"{reason} {cluster_id:016x}", now)
 
     def _fire(self, name: str, reason: str, now: float) -> None:
         if self._modes.fire(name, reason, now):

@@ -15,8 +15,8 @@ from fyrehose_twisted.parcels.wire.messages import Mode
 class ModeInputs(Protocol):
     """Inputs of the state machine. Inputs without a transition are ignored."""
 
-    def founded(self) -> None:
-        """The node founded a cluster."""
+    def bootstrapped(self) -> None:
+        """The node bootstrapped a cluster."""
 
     def answered(self) -> None:
         """A node of the cluster answered."""
@@ -50,7 +50,7 @@ class ModeCore:
 _LIVE_MODES = (Mode.DSC, Mode.SEQ_RECOVERY, Mode.WRK, Mode.ERR)
 _FINAL_MODES = (Mode.SHUTDOWN, Mode.PANIC)
 _INPUTS = (
-    ModeInputs.founded,
+    ModeInputs.bootstrapped,
     ModeInputs.answered,
     ModeInputs.caught_up,
     ModeInputs.fell_behind,
@@ -62,15 +62,15 @@ _INPUTS = (
 TRANSITIONS: dict[tuple[Mode, str], Mode] = {
     (mode, cause.__name__): target
     for mode, cause, target in (
-        (Mode.DSC, ModeInputs.founded, Mode.WRK),
+        (Mode.DSC, ModeInputs.bootstrapped, Mode.WRK),
         (Mode.DSC, ModeInputs.answered, Mode.SEQ_RECOVERY),
         (Mode.SEQ_RECOVERY, ModeInputs.caught_up, Mode.WRK),
         (Mode.SEQ_RECOVERY, ModeInputs.lost_quorum, Mode.ERR),
-        (Mode.SEQ_RECOVERY, ModeInputs.founded, Mode.WRK),
+        (Mode.SEQ_RECOVERY, ModeInputs.bootstrapped, Mode.WRK),
         (Mode.WRK, ModeInputs.lost_quorum, Mode.ERR),
         (Mode.WRK, ModeInputs.fell_behind, Mode.SEQ_RECOVERY),
         (Mode.ERR, ModeInputs.answered, Mode.SEQ_RECOVERY),
-        (Mode.ERR, ModeInputs.founded, Mode.WRK),
+        (Mode.ERR, ModeInputs.bootstrapped, Mode.WRK),
         *((mode, ModeInputs.left, Mode.SHUTDOWN) for mode in _LIVE_MODES),
         *((mode, ModeInputs.broke, Mode.PANIC) for mode in _LIVE_MODES),
     )

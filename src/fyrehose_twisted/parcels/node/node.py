@@ -123,7 +123,7 @@ class ClusterNode:
         if persistent_state is not None and persistent_state.cluster_id:
             components.state.restore(persistent_state, now)
         elif not config.neighbours:
-            self._lifecycle.found_if_alone(now)
+            self._lifecycle.bootstrap_if_alone(now)
 
     # State
 

@@ -30,7 +30,7 @@ def snapshot(
         id=node_id(me.name),
         incarnation=f"{me.incarnation:016x}",
         cluster=cluster,
-        founding=format_cluster_id(cluster_id),
+        cluster_id=format_cluster_id(cluster_id),
         mode=modes.mode.value,
         why=modes.reason,
         leader=None if leader is None else leader.name,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from fyrehose_twisted._exports import renamed_attribute
 
 
 def format_cluster_id(cluster_id: int) -> str:
@@ -45,7 +47,7 @@ class NodeStatus(NamedTuple):
     incarnation: str
     """Hexadecimal, 16 digits."""
     cluster: str
-    founding: str
+    cluster_id: str
     """Cluster id, 16 hexadecimal digits; empty before the node is in a cluster."""
     mode: str
     """Mode of document 004, as the reference implementation names it. A node in ``Wrk`` can order events."""
@@ -64,3 +66,7 @@ class NodeStatus(NamedTuple):
     neighbours: tuple[NeighbourStatus, ...]
     counters: dict[str, int]
     """Counters since the node started."""
+
+
+if not TYPE_CHECKING:
+    NodeStatus.founding = renamed_attribute("founding", "cluster_id")

@@ -140,11 +140,11 @@ def _pack(change: StateChange) -> list[Any]:
 
 
 def _unpack(body: Any) -> StateChange:
-    term, vote, founding, commit, state, first, entries = body
+    term, vote, cluster_id, commit, state, first, entries = body
     return StateChange(
         term,
         None if vote is None else MemberId(*vote),
-        founding,
+        cluster_id,
         commit,
         None if state is None else Snapshot(*state),
         first,

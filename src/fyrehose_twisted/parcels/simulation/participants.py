@@ -34,12 +34,12 @@ class NodeDisk:
         self.persistent_state = PersistentState()
         self.history = EventWindow(2**40)
 
-    def start(self, boot: Boot, rng: Random, *, founded: bool) -> ClusterNode:
+    def start(self, boot: Boot, rng: Random, *, bootstrapped: bool) -> ClusterNode:
         """Start the node.
 
-        :param founded: whether a cluster exists, so that the node is started without ``bootstrap``.
+        :param bootstrapped: whether a cluster exists, so that the node is started without ``bootstrap``.
         """
-        config = replace(self.config, bootstrap=False) if founded else self.config
+        config = replace(self.config, bootstrap=False) if bootstrapped else self.config
         if not self.journal:
             return ClusterNode(config, rng, boot.now)
         if boot.last_crash is CrashMode.DISK:
@@ -79,7 +79,7 @@ class Participants(Observer):
         host = self.network.add(
             name,
             address,
-            lambda boot: disk.start(boot, Random(rng.getrandbits(64)), founded=self._membership is not None),
+            lambda boot: disk.start(boot, Random(rng.getrandbits(64)), bootstrapped=self._membership is not None),
         )
         if disk.journal:
             host.on_persist = lambda change: disk.persistent_state.persist(change)

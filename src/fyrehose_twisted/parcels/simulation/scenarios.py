@@ -338,7 +338,7 @@ class Amnesia(ClusterScenario):
         return super().statistics() + Counter({"reformed": int(self.reformed)})
 
 
-class Refounding(ClusterScenario):
+class NewCluster(ClusterScenario):
     """The whole cluster is wiped and bootstrapped again. Its numbering restarts, but no event id recurs."""
 
     name = "parcels.new-cluster"
@@ -351,7 +351,7 @@ class Refounding(ClusterScenario):
         """See :class:`ClusterScenario`."""
         at = self.rng.uniform(20.0, 35.0)
         self.network.call_in(at, self._wipe)
-        self.network.call_in(at + 1.0, self._found)
+        self.network.call_in(at + 1.0, self._restart)
 
     def _wipe(self) -> None:
         for host in self.participants.hosts:
@@ -360,7 +360,7 @@ class Refounding(ClusterScenario):
         self.order.reset()
         self.acknowledged.reset()
 
-    def _found(self) -> None:
+    def _restart(self) -> None:
         for host in self.participants.hosts:
             host.start()
 
@@ -448,7 +448,7 @@ SCENARIOS: tuple[type[Scenario], ...] = (
     Blackout,
     LaggingNodes,
     Amnesia,
-    Refounding,
+    NewCluster,
     Strangers,
     Crowd,
 )

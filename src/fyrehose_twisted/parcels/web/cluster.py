@@ -1,4 +1,4 @@
-"""``/cluster`` and ``/health``: status of the node and its cluster, and the forced founding of a new cluster."""
+"""``/cluster`` and ``/health``: status of the node and its cluster, and the forced bootstrap of a new cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ClusterResource:
         """Respond with the status of the cluster."""
         query_params(request)
         state: NodeStatus = self._node.state()
-        content = state._asdict()
+        content = state._asdict() | {"founding": state.cluster_id}
         content["members"] = [member._asdict() for member in state.members]
         content["neighbours"] = [neighbour._asdict() for neighbour in state.neighbours]
         return json_response(content)
@@ -38,7 +38,7 @@ class ClusterResource:
         return json_response(content, HTTPStatus.SERVICE_UNAVAILABLE, RETRY_AFTER)
 
     def reform(self, request: WebRequest) -> HttpResponse:
-        """Found a new cluster with this node alone."""
+        """Bootstrap a new cluster with this node alone."""
         query_params(request)
         content = json_object(request, "reform")
         state: NodeStatus = self._node.state()

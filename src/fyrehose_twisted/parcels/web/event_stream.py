@@ -132,9 +132,9 @@ class EventBroadcaster(StreamingResponses):
     def events_ordered(self, events: Sequence[Event]) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IEventListener`."""
         rendered: dict[bool, list[tuple[Event, bytes]]] = {}
-        founding: str = self.node.cluster_id
+        cluster_id: str = self.node.cluster_id
         for stream in self.all():
-            if not stream.check_cluster_id(founding):
+            if not stream.check_cluster_id(cluster_id):
                 continue
             if stream.plain not in rendered:
                 rendered[stream.plain] = [(event, event_json(event, stream.plain)) for event in events]

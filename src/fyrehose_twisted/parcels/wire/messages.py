@@ -124,8 +124,8 @@ class Hello(NamedTuple):
     name: str
     """Empty for a client that only publishes."""
     incarnation: int
-    founding: int
-    """Cluster id, drawn at random when the cluster is founded; 0 for a node in no cluster."""
+    cluster_id: int
+    """Cluster id, drawn at random when the cluster is bootstrapped; 0 for a node in no cluster."""
     nonce: bytes
     """16 random bytes, new for each connection."""
 
@@ -135,7 +135,7 @@ class Welcome(NamedTuple):
 
     name: str
     incarnation: int
-    founding: int
+    cluster_id: int
     nonce: bytes
     proof: bytes
     """Keyed digest over Hello and Welcome, 32 bytes; empty if the cluster has no secret."""

@@ -52,9 +52,9 @@ def test_separately_bootstrapped_clusters_do_not_merge(net: Net) -> None:
     assert members(ivan) == ["Ivan", "Vera"]
 
 
-def join_apart(net: Net, host: Host, name: str, founding: int) -> Any:
+def join_apart(net: Net, host: Host, name: str, cluster_id: int) -> Any:
     end = net.connect(host)
-    end.send(ask(info(name)), Hello("default", name, 99, founding, bytes(16)))
+    end.send(ask(info(name)), Hello("default", name, 99, cluster_id, bytes(16)))
     net.run(0.01)
     return end
 

@@ -140,7 +140,7 @@ def test_unsolicited_replies_are_ignored(trio: tuple[Host, Host, Host], net: Net
 
 def test_append_entries_of_a_node_without_a_cluster_id_are_refused(net: Net) -> None:
     ivan = net.node("Ivan", 1)
-    end = join(net, ivan, "Olga", founding=0)
+    end = join(net, ivan, "Olga", cluster_id=0)
     end.send(AppendEntries(9, 0, 0, 0, [LogEntry(9, EntryKind.NO_OP, None)]))
     net.run(0.1)
     assert end.closed_by_peer

@@ -72,14 +72,14 @@ RUNS = st.lists(
 
 @given(RUNS, RUNS, st.integers(0, 2**63 - 1))
 def test_a_restored_numbering_continues_like_the_original(
-    before: list[PublisherRun], after: list[PublisherRun], founding: int
+    before: list[PublisherRun], after: list[PublisherRun], cluster_id: int
 ) -> None:
     one, other = EventNumbering(), EventNumbering()
-    one.cluster_id = founding
+    one.cluster_id = cluster_id
     for run in before:
         one.apply(entry(run))
     assert other.load(one.dump(VIEW)) == VIEW
-    assert (other.sequence, other.cluster_id) == (one.sequence, founding)
+    assert (other.sequence, other.cluster_id) == (one.sequence, cluster_id)
     for run in after:
         assert other.apply(entry(run)) == one.apply(entry(run))
     assert other.dump(VIEW) == one.dump(VIEW)

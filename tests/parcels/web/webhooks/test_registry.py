@@ -66,7 +66,7 @@ def setting(memory: Memory, sender: FakeSender) -> Setting:
 
 
 def test_webhook_receives_events_in_order(setting: Setting) -> None:
-    setting.memory.found_anew("00c0ffee00c0ffee")
+    setting.memory.recreate_cluster("00c0ffee00c0ffee")
     setting.memory.order(b"before")
     callback = setting.add(secret="k\u00e9y")
     setting.memory.order(b"one", b"two", publisher="B\u00e4r\r\n%x")

@@ -142,7 +142,7 @@ class InboundHandshake:
         welcome = welcome._replace(proof=welcome_proof(secret, hello, welcome))
         caller.expected_proof = dialler_proof(secret, hello, welcome)
         caller.member = MemberId(hello.name, hello.incarnation) if hello.name else None
-        caller.cluster_id = hello.founding
+        caller.cluster_id = hello.cluster_id
         caller.authenticated = False
         self._output.write(caller.peer, welcome)
 
@@ -153,7 +153,7 @@ class InboundHandshake:
             )
         if not hello.name:
             return None
-        other = self._local.other_cluster(hello.founding)
+        other = self._local.other_cluster(hello.cluster_id)
         if other is not None:
             return Refused(RefusalReason.OTHER_FOUNDING, other)
         if caller.info is None or caller.info.name != hello.name:

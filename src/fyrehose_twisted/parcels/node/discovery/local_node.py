@@ -53,7 +53,7 @@ class LocalNode:
         self._state.adopt_cluster_id(cluster_id)
 
     def other_cluster(self, cluster_id: int) -> str | None:
-        """Describe the conflict if a peer is in a cluster of the same name that was founded apart."""
+        """Describe the conflict if a peer is in a cluster of the same name that was bootstrapped separately."""
         own = self.cluster_id
         if own and cluster_id and own != cluster_id:
             return (

@@ -167,8 +167,8 @@ class OutboundHandshake:
             target.next_at = now + ALIAS_RETRY_DELAY
             return
         self._admit(member, welcome, target, now)
-        if welcome.founding:
-            self._local.adopt_cluster_id(welcome.founding)
+        if welcome.cluster_id:
+            self._local.adopt_cluster_id(welcome.cluster_id)
         self._output.write(peer, self._local.heartbeat())
         self._output.write(peer, self._local.sequence_request())
         self._listener.member_ready(member)
@@ -177,7 +177,7 @@ class OutboundHandshake:
         """Return why a node that sent a Welcome is refused, or ``None``."""
         if not same_proof(welcome_proof(self._local.secret, hello, welcome), welcome.proof):
             return "it does not know the secret of this cluster"
-        other = self._local.other_cluster(welcome.founding)
+        other = self._local.other_cluster(welcome.cluster_id)
         if other is not None:
             return other
         member = MemberId(welcome.name, welcome.incarnation)
@@ -186,11 +186,11 @@ class OutboundHandshake:
     def _admit(self, member: MemberId, welcome: Welcome, target: DialTarget, now: float) -> None:
         """Make a node ready for requests, and add it and the nodes that it listed."""
         self._links.target_ready(target, member)
-        target.result = DialResult.IN_CLUSTER if welcome.founding else DialResult.NO_CLUSTER
+        target.result = DialResult.IN_CLUSTER if welcome.cluster_id else DialResult.NO_CLUSTER
         target.backoff = DIAL_BACKOFF[0]
         before, trusted = self._neighbours.get(member.name), self._local.secret is not None
         if before is None or before.member != member:
-            mode = Mode.WRK if welcome.founding else Mode.DSC
+            mode = Mode.WRK if welcome.cluster_id else Mode.DSC
             extension = self._local.extension._replace(incarnation=member.incarnation)
             info = NodeInfo(node_id(member.name), mode, member.name, target.address, extension)
             self._admission.register(info, now, trusted=trusted or target.configured)

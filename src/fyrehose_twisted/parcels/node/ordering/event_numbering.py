@@ -72,7 +72,7 @@ class EventNumbering:
         :raises InvalidSnapshot: if ``data`` is malformed.
         """
         try:
-            sequence, founding, members, sessions = loads(data, max_depth=8)
+            sequence, cluster_id, members, sessions = loads(data, max_depth=8)
             view = Membership(
                 tuple(
                     (MemberId(_text(name), _unsigned(incarnation)), (_text(host), _unsigned(port)))
@@ -91,7 +91,7 @@ class EventNumbering:
                     for publisher, epoch, last, rows, *digest in sessions
                 ]
             )
-            self.sequence, self.cluster_id = _unsigned(sequence), _unsigned(founding)
+            self.sequence, self.cluster_id = _unsigned(sequence), _unsigned(cluster_id)
         except (CBORDecodeError, TypeError, ValueError, IndexError) as error:
             raise InvalidSnapshot(f"{len(data):,} bytes are not a snapshot of the state: {error}") from error
         self.sessions = remembered

@@ -1,4 +1,4 @@
-"""Founding of a cluster by this node alone."""
+"""Bootstrap of a cluster by this node alone."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fyrehose_twisted.parcels.node.members.membership_changes import MembershipC
 from fyrehose_twisted.parcels.node.ordering.replicated_state import ReplicatedState
 
 
-class ClusterFounding:
-    """Founding of clusters by one node.
+class ClusterBootstrap:
+    """Bootstrap of clusters by one node.
 
     :param own_address: address of the node.
     :param rng: source of cluster ids.
@@ -37,8 +37,8 @@ class ClusterFounding:
         self._membership_changes = membership_changes
         self._rng = rng
 
-    def found(self, now: float) -> int:
-        """Found a cluster with the log of this node; return its id."""
+    def bootstrap(self, now: float) -> int:
+        """Bootstrap a cluster with the log of this node; return its id."""
         raft, state = self._raft, self._state
         cluster_id = self._rng.getrandbits(63) or 1
         state.begin_cluster(cluster_id)
