@@ -161,19 +161,19 @@ def test_browser_resumes_its_event_stream_after_a_restart_of_the_node(
     for number in (4, 5):
         assert node.publish(b"%d" % (10 * number)) == number
     page.wait_until(lambda: len(page.seen) >= 5)
-    founding = node.state()["founding"]
-    seen = [[number, f"{founding}-{number}", 10 * number] for number in range(1, 6)]
+    cluster_id = node.state()["cluster_id"]
+    seen = [[number, f"{cluster_id}-{number}", 10 * number] for number in range(1, 6)]
     assert page.seen == seen
     assert page.resumed[0] is None
-    assert page.resumed[-1] == f"{founding}-3"
+    assert page.resumed[-1] == f"{cluster_id}-3"
 
     node.kill()
     shutil.rmtree(tmp_path / "kept")
     node.start()
-    anew = node.wait_to_work("east")["founding"]
+    anew = node.wait_to_work("east")["cluster_id"]
     assert [node.publish(b"%d" % number) for number in range(1, 8)] == list(range(1, 8))
     page.wait_until(lambda: len(page.seen) >= 12)
     assert page.seen == seen + [[number, f"{anew}-{number}", number] for number in range(1, 8)]
-    assert f"{founding}-5" in page.resumed
+    assert f"{cluster_id}-5" in page.resumed
     assert page.resumed[-1] is None
     assert not re.search(r"CONSOLE.*(Uncaught|Error:)", chromium.err)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 
 import pytest
 
 from fyrehose_twisted.parcels.cli.cluster import _describe_cluster
+from fyrehose_twisted.parcels.cli.parser import add_parser
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -99,6 +101,13 @@ def test_publish_works_without_treq() -> None:
     assert err.splitlines()[-1] == "0 events"
 
 
+@pytest.mark.parametrize("option", ["--cluster-id", "--founding"])
+def test_cluster_id_is_accepted_under_its_old_name(option: str) -> None:
+    parser = add_parser(argparse.ArgumentParser().add_subparsers())
+    assert parser.parse_args(["follow", option, "00c0ffee00c0ffee"]).cluster_id == "00c0ffee00c0ffee"
+    assert parser.parse_args(["follow"]).cluster_id is None
+
+
 def test_help_loads_no_reactor() -> None:
     prelude = "import atexit, sys; atexit.register(lambda: print('twisted' in sys.modules))"
     status, out, _ = run("follow", "--help", prelude=prelude)
@@ -106,12 +115,13 @@ def test_help_loads_no_reactor() -> None:
     assert out.endswith("False\n")
 
 
-def test_cluster_status_is_formatted_as_text() -> None:
+@pytest.mark.parametrize("key", ["cluster_id", "founding"])
+def test_cluster_status_is_formatted_as_text(key: str) -> None:
     state = {
         "name": "a",
         "incarnation": "00ff",
         "cluster": "trades",
-        "founding": "00c0ffee00c0ffee",
+        key: "00c0ffee00c0ffee",
         "mode": "Err",
         "why": "it cannot reach a quorum",
         "leader": None,
@@ -129,7 +139,7 @@ def test_cluster_status_is_formatted_as_text() -> None:
     }
     assert list(_describe_cluster(state)) == [
         "cluster trades, seen from a (00ff)",
-        "founding 00c0ffee00c0ffee",
+        "cluster id 00c0ffee00c0ffee",
         "mode Err: it cannot reach a quorum",
         "no node orders events, term 3",
         "last event 1,200, held none",

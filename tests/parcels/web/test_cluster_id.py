@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -12,6 +12,10 @@ from zope.interface import implementer
 
 from fyrehose_twisted.errors import BeyondEnd, ClusterIdMismatch
 from fyrehose_twisted.interfaces import IEventListener
+from fyrehose_twisted.parcels.client import event_ids
+from fyrehose_twisted.parcels.client.event_ids import cluster_id_param
+from fyrehose_twisted.parcels.client.failover import NodeRequest, NodeResponse
+from fyrehose_twisted.parcels.web import events
 from fyrehose_twisted.web.sse import FrameReader
 
 client_module: Any = pytest.importorskip("fyrehose_twisted.parcels.client.http_client")
@@ -60,9 +64,10 @@ async def test_event_ids_contain_the_cluster_id(web: Served) -> None:
     wire = await web.send(asking("?from=2"))
     assert ids(await wire.read(f"id: {OLD}-2\n\n".encode())) == [f"{OLD}-1", f"{OLD}-2"]
     answer = await web.ask("POST", "/events", b"three")
-    assert answer.json == {"sequence": 3, "founding": OLD}
-    assert answer.headers["location"] == f"/events?from=3&to=3&founding={OLD}"
-    assert (await web.ask("GET", "/cluster")).json["founding"] == OLD
+    assert answer.json == {"sequence": 3, "cluster_id": OLD, "founding": OLD}
+    assert answer.headers["location"] == f"/events?from=3&to=3&cluster_id={OLD}"
+    status = (await web.ask("GET", "/cluster")).json
+    assert status["cluster_id"] == status["founding"] == OLD
 
 
 @inline
@@ -71,7 +76,8 @@ async def test_event_id_of_a_former_cluster_is_a_conflict(web: Served) -> None:
     web.node.order(*[b"x"] * 108)
     for query, headers in (
         ("", {"accept": STREAM, "Last-Event-ID": f"{OLD}-105"}),
-        (f"?from=106&founding={OLD}", {"accept": STREAM}),
+        (f"?from=106&cluster_id={OLD}", {"accept": STREAM}),
+        (f"?from=1&to=2&cluster_id={OLD}", {}),
         (f"?from=1&to=2&founding={OLD}", {}),
     ):
         answer = await web.ask("GET", f"/events{query}", **headers)
@@ -79,6 +85,7 @@ async def test_event_id_of_a_former_cluster_is_a_conflict(web: Served) -> None:
         assert {**answer.json, "message": ""} == {
             "error": "other-founding",
             "message": "",
+            "cluster_id": NEW,
             "founding": NEW,
             "known": OLD,
         }
@@ -119,8 +126,19 @@ async def test_node_without_a_cluster_answers_unavailable(web: Served) -> None:
 async def test_malformed_event_id_is_refused(web: Served, id: str) -> None:
     answer = await web.ask("GET", "/events", **{"Last-Event-ID": id.replace(" ", "%20")})
     assert (answer.code, answer.json["error"]) == (400, "bad-request")
-    answer = await web.ask("GET", "/events?founding=" + id.replace(" ", "%20"))
-    assert (answer.code, answer.json["error"]) == (400, "bad-request")
+    for parameter in ("cluster_id", "founding"):
+        answer = await web.ask("GET", f"/events?{parameter}=" + id.replace(" ", "%20"))
+        assert (answer.code, answer.json["error"]) == (400, "bad-request")
+        assert answer.json["message"].startswith(f"{parameter} must have 16")
+
+
+@inline
+async def test_next_page_of_a_range_checks_the_cluster_id(web: Served) -> None:
+    web.node.recreate_cluster(OLD)
+    web.node.order(*[b"x"] * 1_001)
+    for parameter in ("cluster_id", "founding"):
+        answer = await web.ask("GET", f"/events?{parameter}={OLD}")
+        assert answer.headers["link"] == f'</events?from=1001&to=1001&cluster_id={OLD}>; rel="next"'
 
 
 @inline
@@ -158,6 +176,39 @@ async def test_follower_fails_when_its_cluster_was_replaced(
     with pytest.raises(ClusterIdMismatch):
         await client.events(1, 2, OLD)
     assert [event.sequence for event in await client.events(1, 2, NEW)] == [1, 2]
+
+
+@inline
+async def test_client_understands_a_node_that_knows_the_cluster_id_only_as_founding(
+    web: Served, client: client_module.ParcelsClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def parameter(query: Mapping[bytes, bytes]) -> str:
+        assert b"cluster_id" not in query
+        return cluster_id_param(query)
+
+    monkeypatch.setattr(events, "cluster_id_param", parameter)
+    for module in (events, event_ids):
+        monkeypatch.setattr(module, "cluster_id_members", lambda cluster_id: {"founding": cluster_id})
+    web.node.recreate_cluster(NEW)
+    assert await client.publish(b"1") == 1
+    assert client.cluster_id == NEW
+    assert [event.sequence for event in await client.events(1, 1, NEW)] == [1]
+    with pytest.raises(ClusterIdMismatch) as raised:
+        await client.events(1, 1, OLD)
+    assert (raised.value.expected, raised.value.cluster_id) == (OLD, NEW)
+    with pytest.raises(ClusterIdMismatch):
+        await client.follow(Listener(), 2, OLD).stopped
+
+
+@inline
+async def test_status_of_an_older_node_has_the_cluster_id(
+    client: client_module.ParcelsClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def older(request: NodeRequest) -> NodeResponse:
+        return NodeResponse(200, b'{"name": "a", "founding": "%b"}' % OLD.encode())
+
+    monkeypatch.setattr(client.nodes, "request", older)
+    assert await client.cluster() == {"name": "a", "founding": OLD, "cluster_id": OLD}
 
 
 @inline

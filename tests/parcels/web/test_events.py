@@ -23,7 +23,7 @@ inline = pytest_twisted.ensureDeferred
 @inline
 async def test_posted_event_returns_its_sequence_number(web: Served) -> None:
     answer = await web.ask("POST", "/events", b"\x00\xffone")
-    assert (answer.code, answer.json) == (201, {"sequence": 1, "founding": ""})
+    assert (answer.code, answer.json) == (201, {"sequence": 1, "cluster_id": "", "founding": ""})
     assert answer.headers["location"] == "/events?from=1&to=1"
     assert web.node.log[0].data == b"\x00\xffone"
 

@@ -1,4 +1,4 @@
-"""``fyrehose parcels cluster`` and ``reform``: cluster status and forced founding."""
+"""``fyrehose parcels cluster`` and ``reform``: cluster status and forced bootstrap."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fyrehose_twisted.parcels.client.event_ids import cluster_id_member
 from fyrehose_twisted.parcels.client.failover import NodeRequest
 from fyrehose_twisted.parcels.client.http_client import ParcelsClient
 from fyrehose_twisted.parcels.client.sse_client import InvalidResponse
@@ -51,7 +52,7 @@ async def reform(options: argparse.Namespace, client: ParcelsClient) -> int:
 
 def _describe_cluster(state: dict[str, Any]) -> Iterable[str]:
     yield f"cluster {state['cluster']}, seen from {state['name']} ({state['incarnation']})"
-    yield f"founding {state.get('founding') or 'not known'}"
+    yield f"cluster id {cluster_id_member(state) or 'not known'}"
     yield f"mode {state['mode']}: {state['why']}"
     orders = "no node orders events" if state["leader"] is None else f"{state['leader']} orders events"
     yield f"{orders}, term {state['term']:,}"

@@ -14,6 +14,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.errors import ClusterIdMismatch
 from fyrehose_twisted.interfaces import IEventListener
+from fyrehose_twisted.parcels.client.event_ids import cluster_id_members
 from fyrehose_twisted.parcels.client.http_client import EventFollower, OrderedEvent, ParcelsClient
 from fyrehose_twisted.process.terminal import StandardOutput, print_error
 
@@ -71,8 +72,8 @@ class OrderedEventPrinter:
         if self._remaining is not None:
             events = events[: self._remaining]
             self._remaining -= len(events)
-        founding = self._cluster_id if self._follower is None else self._follower.cluster_id
-        self._output.write(b"".join(self._format(event, founding) for event in events))
+        cluster_id = self._cluster_id if self._follower is None else self._follower.cluster_id
+        self._output.write(b"".join(self._format(event, cluster_id) for event in events))
         if self._remaining == 0:
             self.end(None)
 
@@ -112,12 +113,13 @@ class OrderedEventPrinter:
             self._follower = None
 
 
-def _as_line(event: OrderedEvent, founding: str) -> bytes:
+def _as_line(event: OrderedEvent, cluster_id: str) -> bytes:
     return event.data + b"\n"
 
 
-def _as_json(event: OrderedEvent, founding: str) -> bytes:
-    fields: dict[str, object] = {"sequence": event.sequence, "founding": founding, "publisher": event.publisher}
+def _as_json(event: OrderedEvent, cluster_id: str) -> bytes:
+    ids = cluster_id_members(cluster_id)
+    fields: dict[str, object] = {"sequence": event.sequence, **ids, "publisher": event.publisher}
     try:
         fields["data"] = event.data.decode()
     except UnicodeDecodeError:
@@ -130,7 +132,7 @@ async def follow(options: argparse.Namespace, client: ParcelsClient, reactor: An
     output = StandardOutput()
     as_text = _as_json if options.format == "json" else _as_line
     printer = OrderedEventPrinter(
-        client, output, options.start, options.founding or "", options.count, as_text, reactor
+        client, output, options.start, options.cluster_id or "", options.count, as_text, reactor
     )
     output.open(reactor)
     # A follower retries forever. Report a wrong address or token at once.
@@ -144,5 +146,5 @@ async def follow(options: argparse.Namespace, client: ParcelsClient, reactor: An
     output.end()
     await output.wait_closed(reactor, patience)
     if isinstance(problem, ClusterIdMismatch):
-        problem = f"{problem}: --from 1, without --founding or with --founding {problem.cluster_id}"
+        problem = f"{problem}: --from 1, without --cluster-id or with --cluster-id {problem.cluster_id}"
     return 0 if problem is None else print_error(problem)

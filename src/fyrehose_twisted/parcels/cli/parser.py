@@ -62,11 +62,12 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         "--from", dest="start", type=parse_count, metavar="N", help="sequence number of the first event [the next one]"
     )
     follow.add_argument(
-        "--founding",
+        "--cluster-id",
         type=_cluster_id,
         metavar="ID",
         help="cluster id that N belongs to; fail if the cluster was re-created since",
     )
+    follow.add_argument("--founding", dest="cluster_id", type=_cluster_id, help=argparse.SUPPRESS)
     follow.add_argument("--count", type=parse_count, metavar="N", help="stop after N events")
     follow.add_argument("--format", choices=("lines", "json"), default="lines", help="output format [%(default)s]")
 

@@ -6,8 +6,9 @@ A bare number is an id without cluster id. It is accepted wherever an id is, and
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fyrehose_twisted.errors import ClusterIdMismatch
 from fyrehose_twisted.interfaces import IOrderedEvents
@@ -42,11 +43,11 @@ def parse_event_id(text: str) -> EventId:
     :raises ValueError: if ``text`` is not one.
     """
     if _ID.fullmatch(text) is not None:
-        founding, _, number = text.rpartition("-")
+        cluster_id, _, number = text.rpartition("-")
         sequence = int(number)
         if sequence <= MAX_SEQUENCE:
-            return EventId(founding, sequence)
-    raise ValueError(f"{text[:60]!r} is not FOUNDING-NUMBER, nor a number up to {MAX_SEQUENCE}")
+            return EventId(cluster_id, sequence)
+    raise ValueError(f"{text[:60]!r} is not CLUSTER_ID-NUMBER, nor a number up to {MAX_SEQUENCE}")
 
 
 def is_cluster_id(text: object) -> bool:
@@ -67,15 +68,29 @@ def last_event_id(value: bytes | None) -> EventId | None:
         raise bad_request(f"Last-Event-ID: {error}") from None
 
 
-def cluster_id_param(value: bytes | None) -> str:
-    """Return the cluster id of a query parameter; empty without one.
+def cluster_id_members(cluster_id: str) -> dict[str, Any]:
+    """Return the members of a JSON object with a cluster id, which older clients know as ``founding``."""
+    return {"cluster_id": cluster_id, "founding": cluster_id}
+
+
+def cluster_id_member(content: Mapping[str, Any]) -> str:
+    """Return the cluster id of a JSON object; empty without one. Older nodes send it as ``founding``."""
+    value = content.get("cluster_id", content.get("founding"))
+    return value if is_cluster_id(value) else ""
+
+
+def cluster_id_param(query: Mapping[bytes, bytes]) -> str:
+    """Return the cluster id of query parameters, or by its old name ``founding``; empty without one.
 
     :raises HttpError: if it is malformed.
     """
-    text = "" if value is None else value.decode("latin-1")
-    if value is not None and not is_cluster_id(text):
-        raise bad_request("founding must have 16 hexadecimal digits, as in /cluster")
-    return text
+    found = ""
+    for name in (b"founding", b"cluster_id"):
+        if name in query:
+            found = query[name].decode("latin-1")
+            if not is_cluster_id(found):
+                raise bad_request(f"{name.decode()} must have 16 hexadecimal digits, as in /cluster")
+    return found
 
 
 def check_cluster_id(known: str, node: IOrderedEvents) -> None:
@@ -88,8 +103,7 @@ def check_cluster_id(known: str, node: IOrderedEvents) -> None:
     if not known or known == now:
         return
     if not now:
-        message = "this node is in no cluster yet, so it cannot check the founding"
+        message = "this node is in no cluster yet, so it cannot check the cluster id"
         raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "no-cluster", message, RETRY_AFTER)
-    raise HttpError(
-        HTTPStatus.CONFLICT, "other-founding", str(ClusterIdMismatch(known, now)), founding=now, known=known
-    )
+    message = str(ClusterIdMismatch(known, now))
+    raise HttpError(HTTPStatus.CONFLICT, "other-founding", message, **cluster_id_members(now), known=known)

@@ -20,7 +20,7 @@ from fyrehose_twisted.errors import (
     MessageTooLarge,
     OperationalError,
 )
-from fyrehose_twisted.parcels.client.event_ids import is_cluster_id
+from fyrehose_twisted.parcels.client.event_ids import cluster_id_member, is_cluster_id
 from fyrehose_twisted.parcels.client.http import Body
 from fyrehose_twisted.parcels.client.sse_client import InvalidResponse
 
@@ -74,11 +74,20 @@ class NodeResponse(NamedTuple):
 
     def field(self, name: str) -> Any:
         """Return a member of the JSON body, or ``None``."""
+        return self._members.get(name)
+
+    @property
+    def cluster_id(self) -> str:
+        """Cluster id in the JSON body; empty without one."""
+        return cluster_id_member(self._members)
+
+    @property
+    def _members(self) -> dict[str, Any]:
         try:
             content = self.json
         except InvalidResponse:
-            return None
-        return content.get(name) if isinstance(content, dict) else None
+            return {}
+        return content if isinstance(content, dict) else {}
 
 
 class NodeRequest(NamedTuple):
@@ -169,10 +178,10 @@ def numbering_conflict(response: NodeResponse, first: int) -> ClusterIdMismatch 
 
     :param first: sequence number of the first requested event.
     """
-    founding, known, next = response.field("founding"), response.field("known"), response.field("next")
+    cluster_id, known, next = response.cluster_id, response.field("known"), response.field("next")
     match response.field("error"):
-        case "other-founding" if is_cluster_id(founding) and is_cluster_id(known):
-            return ClusterIdMismatch(known, founding)
+        case "other-founding" if cluster_id and is_cluster_id(known):
+            return ClusterIdMismatch(known, cluster_id)
         case "beyond-end" if type(next) is int:
             return BeyondEnd(first, next)
     return None

@@ -12,7 +12,7 @@ from twisted.web.client import Agent, HTTPConnectionPool
 from twisted.web.http_headers import Headers
 
 from fyrehose_twisted.errors import LocalError, NotOrdered, PublishQueueFull
-from fyrehose_twisted.parcels.client.event_ids import EventId, is_cluster_id
+from fyrehose_twisted.parcels.client.event_ids import EventId, cluster_id_member
 from fyrehose_twisted.parcels.client.failover import (
     FailoverClient,
     NodeRequest,
@@ -197,11 +197,11 @@ class ParcelsClient:
         sequence = answer.field("sequence")
         if type(sequence) is not int:
             raise NotOrdered("bad-answer", "a node accepted the event without returning its number", unknown=True)
-        founding = answer.field("founding")
-        self.cluster_id = founding if is_cluster_id(founding) else ""
+        self.cluster_id = answer.cluster_id
         return sequence
 
     async def _events(self, first: int, last: int, cluster_id: str) -> list[OrderedEvent]:
+        # Older nodes refuse parameters that they do not know, such as the current name, cluster_id.
         of = f"&founding={cluster_id}" if cluster_id else ""
         events: list[OrderedEvent] = []
         while first <= last:
@@ -220,7 +220,8 @@ class ParcelsClient:
     async def _cluster(self) -> dict[str, Any]:
         content = (await self.nodes.request(NodeRequest("GET", "/cluster"))).json
         if not isinstance(content, dict):
-            raise InvalidResponse("a node returned no cluster id")
+            raise InvalidResponse("a node returned no cluster status")
+        content.setdefault("cluster_id", cluster_id_member(content))
         return content
 
     async def _health(self) -> dict[str, dict[str, Any]]:

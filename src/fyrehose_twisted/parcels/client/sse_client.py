@@ -207,15 +207,15 @@ class EventFollower:
     def _check_cluster_id(self, id: str, events: list[OrderedEvent]) -> None:
         """Adopt the cluster id of the first event, and check that of later ones."""
         try:
-            founding = parse_event_id(id).cluster_id
+            cluster_id = parse_event_id(id).cluster_id
         except ValueError:
             raise InvalidResponse("a node sent an event without an id") from None
-        if founding != self.cluster_id:
-            if self.cluster_id and founding:
+        if cluster_id != self.cluster_id:
+            if self.cluster_id and cluster_id:
                 self._deliver(events)
-                self._fatal = Failure(ClusterIdMismatch(self.cluster_id, founding))
+                self._fatal = Failure(ClusterIdMismatch(self.cluster_id, cluster_id))
                 self._fatal.raiseException()
-            self.cluster_id = founding or self.cluster_id
+            self.cluster_id = cluster_id or self.cluster_id
 
     def _skip_to(self, last: int, events: list[OrderedEvent]) -> None:
         if self.next is None:

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import Any
 
 from fyrehose_twisted.interfaces import IOrderedEvents
+from fyrehose_twisted.parcels.client.event_ids import cluster_id_members
 from fyrehose_twisted.parcels.node.status import NodeStatus
 from fyrehose_twisted.parcels.wire.messages import Mode
 from fyrehose_twisted.web.channel import WebRequest
@@ -23,7 +24,7 @@ class ClusterResource:
         """Respond with the status of the cluster."""
         query_params(request)
         state: NodeStatus = self._node.state()
-        content = state._asdict() | {"founding": state.cluster_id}
+        content = state._asdict() | cluster_id_members(state.cluster_id)
         content["members"] = [member._asdict() for member in state.members]
         content["neighbours"] = [neighbour._asdict() for neighbour in state.neighbours]
         return json_response(content)

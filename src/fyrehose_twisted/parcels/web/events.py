@@ -9,7 +9,12 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.interfaces import IOrderedEvents
-from fyrehose_twisted.parcels.client.event_ids import check_cluster_id, cluster_id_param, last_event_id
+from fyrehose_twisted.parcels.client.event_ids import (
+    check_cluster_id,
+    cluster_id_members,
+    cluster_id_param,
+    last_event_id,
+)
 from fyrehose_twisted.parcels.web.config import WebConfig
 from fyrehose_twisted.parcels.web.event_json import event_json
 from fyrehose_twisted.parcels.web.event_stream import EventBroadcaster
@@ -59,9 +64,9 @@ class EventsResource:
 
     def _published(self, sequence: int, request: WebRequest) -> None:
         self._pending_requests.pop(request, None)
-        founding: str = self._node.cluster_id
-        content = {"sequence": sequence, "founding": founding}
-        place = b"/events?from=%d&to=%d%b" % (sequence, sequence, _query(founding))
+        cluster_id: str = self._node.cluster_id
+        content = {"sequence": sequence, **cluster_id_members(cluster_id)}
+        place = b"/events?from=%d&to=%d%b" % (sequence, sequence, _query(cluster_id))
         request.respond(json_response(content, HTTPStatus.CREATED, ((b"Location", place),)))
 
     def _failed(self, failure: Failure, request: WebRequest) -> None:
@@ -86,15 +91,15 @@ class EventsResource:
 
     def get(self, request: WebRequest) -> HttpResponse | None:
         """Respond with a range, or with a stream if the client accepts one."""
-        query = query_params(request, b"from", b"to", b"encoding", b"founding")
+        query = query_params(request, b"from", b"to", b"encoding", b"cluster_id", b"founding")
         encoding = query.get(b"encoding")
         if encoding not in (None, b"base64"):
             raise bad_request("encoding must be base64, or be left out")
         first = parse_number(query.get(b"from"), "from")
         last = parse_number(query.get(b"to"), "to")
-        founding = cluster_id_param(query.get(b"founding"))
+        cluster_id = cluster_id_param(query)
         seen = last_event_id(single_header(request, b"Last-Event-ID"))
-        check_cluster_id(founding, self._node)
+        check_cluster_id(cluster_id, self._node)
         if accepts(request, STREAM):
             if last is not None:
                 raise bad_request("to does not apply to a stream, which has no end")
@@ -103,12 +108,12 @@ class EventsResource:
                 check_cluster_id(seen.cluster_id, self._node)
             after = self._node.last + 1
             # With a matching cluster id, the number was assigned, so this node only lags.
-            if first is not None and first > after and not (founding if seen is None else seen.cluster_id):
+            if first is not None and first > after and not (cluster_id if seen is None else seen.cluster_id):
                 name = "from" if seen is None else "the event after Last-Event-ID"
                 raise self._beyond_end(f"{name}, {first},", after)
             self._follow(request, after if first is None else first, encoding is not None)
             return None
-        return self._range(first, last, encoding is not None, founding)
+        return self._range(first, last, encoding is not None, cluster_id)
 
     def _beyond_end(self, what: str, next: int) -> HttpError:
         if self._node.state().mode == Mode.WRK.value:
@@ -146,5 +151,5 @@ class EventsResource:
             self._broadcaster.open(request, first, plain)
 
 
-def _query(founding: str) -> bytes:
-    return b"&founding=%b" % founding.encode() if founding else b""
+def _query(cluster_id: str) -> bytes:
+    return b"&cluster_id=%b" % cluster_id.encode() if cluster_id else b""

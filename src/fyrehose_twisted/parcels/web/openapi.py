@@ -37,6 +37,10 @@ _CLUSTER_ID: Schema = {
     "pattern": f"({CLUSTER_ID_PATTERN})|^$",
     "description": "id of the cluster; numbers are unique as long as it stays the same",
 }
+_CLUSTER_ID_MEMBERS: dict[str, Schema] = {
+    "cluster_id": _CLUSTER_ID,
+    "founding": {**_CLUSTER_ID, "description": "old name of `cluster_id`", "deprecated": True},
+}
 _MODE: Schema = {"type": "string", "enum": [mode.value for mode in Mode]}
 
 
@@ -75,7 +79,7 @@ _SCHEMAS = {
             "id": COUNT,
             "incarnation": TEXT,
             "cluster": TEXT,
-            "founding": _CLUSTER_ID,
+            **_CLUSTER_ID_MEMBERS,
             "mode": _MODE,
             "why": TEXT,
             "leader": {"type": ["string", "null"]},
@@ -138,37 +142,35 @@ def _events(config: WebConfig) -> dict[str, Schema]:
         "responses": {
             "201": json_content(
                 "published",
-                object_schema({"sequence": _SEQUENCE, "founding": _CLUSTER_ID}),
+                object_schema({"sequence": _SEQUENCE, **_CLUSTER_ID_MEMBERS}),
                 headers=response_headers(Location="the event"),
             ),
             **error_responses(403, 422, 503),
         },
     }
+    cluster_id: Schema = {**TEXT, "pattern": CLUSTER_ID_PATTERN}
     get = {
         "operationId": "read",
         "summary": "Read events, or follow them as server-sent events with `Accept: text/event-stream`",
         "description": (
             f"A response has at most {config.page_events:,} events, and about {config.page_bytes:,} bytes of them; a"
             ' `Link` header with `rel="next"` has the URL of the next page. On a stream, the data is an event as in'
-            " the list, on one line, and the id is the cluster's founding, a hyphen and the number. An event named"
+            " the list, on one line, and the id is the cluster id, a hyphen and the number. An event named"
             " `skipped`, with `first` and `last`, reports events that are no longer available, and one named"
             " `position` the start of the stream. A stream begins after `Last-Event-ID`, at `from`, or with the next"
-            " event; a position beyond the end is answered with 409, `beyond-end`. If `Last-Event-ID` or `founding`"
-            " gives the founding and the cluster was re-created since, the response is 409, `other-founding`. If the"
-            " founding is current, a stream waits for its first event."
+            " event; a position beyond the end is answered with 409, `beyond-end`. If `Last-Event-ID` or `cluster_id`"
+            " gives the cluster id and the cluster was re-created since, the response is 409, `other-founding`. If the"
+            " cluster id is current, a stream waits for its first event."
         ),
         "parameters": [
             query_parameter("from", "first number; by default, the lowest stored", _SEQUENCE),
             query_parameter("to", "last number; by default, the last of the node; not for streams", _SEQUENCE),
             query_parameter("encoding", "`base64`: every event as `data`", {"type": "string", "enum": ["base64"]}),
-            query_parameter(
-                "founding",
-                "founding of the numbers `from` and `to`",
-                {**TEXT, "pattern": CLUSTER_ID_PATTERN},
-            ),
+            query_parameter("cluster_id", "cluster id of the numbers `from` and `to`", cluster_id),
+            {**query_parameter("founding", "old name of `cluster_id`", cluster_id), "deprecated": True},
             request_header(
                 "Last-Event-ID",
-                "last id received; a bare number is accepted, but does not identify the founding",
+                "last id received; a bare number is accepted, but does not identify the cluster",
                 {**TEXT, "pattern": ID_PATTERN},
             ),
         ],

@@ -155,6 +155,7 @@ class RefusalReason(IntEnum):
     NAME_TAKEN = 3
     ID_TAKEN = 4
     OTHER_FOUNDING = 5
+    """The cluster id differs. Names of reasons are part of metrics and errors, so this one keeps the old word."""
     TOO_MANY = 6
     NO_QUORUM = 7
     OVERSIZE = 8

@@ -81,6 +81,7 @@ def test_webhook_receives_events_in_order(setting: Setting) -> None:
         "Event-Sequence": "2",
         "Event-Publisher": "B%C3%A4r%0D%0A%25x",
         "Event-Cluster": "test",
+        "Event-Cluster-Id": "00c0ffee00c0ffee",
         "Event-Founding": "00c0ffee00c0ffee",
         "Event-Timestamp": "1000",
         "Event-Signature": "sha256=" + signed,

@@ -127,7 +127,8 @@ def event_headers(event: Event, cluster: str, cluster_id: str, secret: str | Non
         "Event-Sequence": str(event.sequence),
         "Event-Publisher": quote(event.publisher, safe=_HEADER_SAFE),
         "Event-Cluster": quote(cluster, safe=_HEADER_SAFE),
-        "Event-Founding": cluster_id,
+        "Event-Cluster-Id": cluster_id,
+        "Event-Founding": cluster_id,  # The old name.
         "Event-Timestamp": timestamp,
     }
     if secret is not None:
