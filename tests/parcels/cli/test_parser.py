@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -106,6 +108,18 @@ def test_cluster_id_is_accepted_under_its_old_name(option: str) -> None:
     parser = add_parser(argparse.ArgumentParser().add_subparsers())
     assert parser.parse_args(["follow", option, "00c0ffee00c0ffee"]).cluster_id == "00c0ffee00c0ffee"
     assert parser.parse_args(["follow"]).cluster_id is None
+
+
+def test_json_lines_have_the_cluster_id_under_both_names() -> None:
+    follow: Any = pytest.importorskip("fyrehose_twisted.parcels.cli.follow")
+    line = json.loads(follow._as_json(follow.OrderedEvent(7, "a#1", b"x"), "00c0ffee00c0ffee"))
+    assert line == {
+        "sequence": 7,
+        "cluster_id": "00c0ffee00c0ffee",
+        "founding": "00c0ffee00c0ffee",
+        "publisher": "a#1",
+        "data": "x",
+    }
 
 
 def test_help_loads_no_reactor() -> None:

@@ -50,7 +50,7 @@ class EventStream(StreamingResponse):
             self.cluster_id = cluster_id
         if self.cluster_id == cluster_id:
             return True
-        self.end("founded-anew")
+        self.end("founded-anew")  # This and ``other-founding`` keep the old word, because alerts may select them.
         return False
 
     def send_pending(self) -> None:
