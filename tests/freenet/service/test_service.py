@@ -33,7 +33,7 @@ from fyrehose_twisted.freenet.protocol import FreenetPeerProtocol
 from fyrehose_twisted.freenet.service.config import FreenetConfig
 from fyrehose_twisted.freenet.service.metrics import FreenetCollector
 from fyrehose_twisted.freenet.service.service import FreenetService
-from fyrehose_twisted.freenet.service.storage import Storage
+from fyrehose_twisted.freenet.service.storage import PacketStorage
 from fyrehose_twisted.freenet.wire.location import key_location
 from fyrehose_twisted.freenet.wire.messages import Located, Ping
 from fyrehose_twisted.freenet.wire.signing import SigningKey, named_key, strip_signature
@@ -235,7 +235,7 @@ async def test_a_journal_restores_the_last_seen_packet(make: Make, tmp_path: Pat
     await always.subscribe(KEY)
     for part in ((b"one", b"two"), (b"three",)):
         peers = always.status()["listening"]["listen"]
-        config = FreenetConfig(peers, listen=[], storage=Storage(tmp_path), streams=[KEY])
+        config = FreenetConfig(peers, listen=[], storage=PacketStorage(tmp_path), streams=[KEY])
         node = FreenetService(config, failed=pytest.fail)
         listener = Listener()
         node.listen(listener)

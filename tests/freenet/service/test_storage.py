@@ -10,7 +10,7 @@ from twisted.internet import reactor
 from twisted.logger import capturedLogs
 
 from fyrehose_twisted.freenet.events import Packet, PacketsDelivered, PacketsMissed, StreamRenumbered
-from fyrehose_twisted.freenet.service.storage import PacketJournal, Storage, stream_uri
+from fyrehose_twisted.freenet.service.storage import PacketJournal, PacketStorage, stream_uri
 from fyrehose_twisted.journal.errors import JournalInUse
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.reader import open_reader
@@ -113,7 +113,7 @@ def test_packets_before_the_beginning_of_a_journal_are_logged(journal: MemoryJou
 
 @pytest_twisted.ensureDeferred
 async def test_journals_are_in_a_directory_and_locked(tmp_path: Path) -> None:
-    keeping, other = Storage(tmp_path / "kept"), Storage(tmp_path / "kept")
+    keeping, other = PacketStorage(tmp_path / "kept"), PacketStorage(tmp_path / "kept")
     keeping.check([KEY])
     opened = keeping.open(KEY, reactor, pytest.fail)
     assert keeping.open(KEY, reactor, pytest.fail) is opened

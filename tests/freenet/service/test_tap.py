@@ -13,7 +13,7 @@ from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.protocol import FreenetPeerProtocol
 from fyrehose_twisted.freenet.service import tap
 from fyrehose_twisted.freenet.service.service import FreenetService
-from fyrehose_twisted.freenet.service.storage import Storage, stream_uri
+from fyrehose_twisted.freenet.service.storage import PacketStorage, stream_uri
 from fyrehose_twisted.freenet.wire.signing import named_key
 from fyrehose_twisted.journal.store import open_journal
 
@@ -155,4 +155,4 @@ def test_errors_of_the_start_are_reported_before_it(tmp_path: Path, free_port: A
     journal = open_journal(tmp_path / "kept", stream_uri(named_key("news")))
     assert "is in use by another process" in refused("--listen", port, "--journal", "kept", "--subscribe", "name:news")
     journal.close()
-    assert Storage(tmp_path / "kept").directory == tmp_path / "kept"
+    assert PacketStorage(tmp_path / "kept").directory == tmp_path / "kept"

@@ -32,7 +32,7 @@ from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.hydra.service.config import HydraConfig
 from fyrehose_twisted.hydra.service.metrics import HydraCollector
 from fyrehose_twisted.hydra.service.service import HydraService
-from fyrehose_twisted.hydra.service.storage import LineJournal, Storage
+from fyrehose_twisted.hydra.service.storage import LineJournal, LineStorage
 from fyrehose_twisted.hydra.wire.lines import untag
 from fyrehose_twisted.hydra.wire.messages import Send
 from fyrehose_twisted.interfaces import IIrcListener
@@ -374,11 +374,11 @@ async def test_failed_state_file_stops_the_node_without_quit(start: Any, ircd: I
 
 @pytest_twisted.ensureDeferred
 async def test_startup_errors_are_reported(start: Any, tmp_path: Path) -> None:
-    first = start(None, state=tmp_path / "state", storage=Storage(tmp_path / "journal"), control="tcp:0")
+    first = start(None, state=tmp_path / "state", storage=LineStorage(tmp_path / "journal"), control="tcp:0")
     await first.until(lambda: first.node is not None and first._ports.addresses)
     second = start(None, state=tmp_path / "state")
     assert "in use by another node" in str(second.failures[0])
-    third = start(None, storage=Storage(tmp_path / "journal"))
+    third = start(None, storage=LineStorage(tmp_path / "journal"))
     assert "in use by another process" in str(third.failures[0])
     place = first._ports.addresses["control"][0].rpartition(":")[2]
     fourth = start(None, metrics=f"tcp:{place}")
@@ -408,7 +408,7 @@ async def test_journal_restores_terms_and_bot_state_after_a_restart(start: Any, 
             self.led.append(leads)
 
     bot = Counting()
-    node = start(ircd, storage=Storage(tmp_path), bots=[bot])
+    node = start(ircd, storage=LineStorage(tmp_path), bots=[bot])
     await node.on_irc()
     ircd.send(b":n!u@h PRIVMSG #c :one", b":n!u@h PRIVMSG #c :two")
     await ircd.waiting.until(lambda: len(ircd.said) == 2)
@@ -424,7 +424,7 @@ async def test_journal_restores_terms_and_bot_state_after_a_restart(start: Any, 
     assert payloads == [line for _, _, line in node.heard.lines]
 
     bot = Counting()
-    again = start(ircd, storage=Storage(tmp_path), bots=[bot])
+    again = start(ircd, storage=LineStorage(tmp_path), bots=[bot])
     assert bot.seen == [("one", True), ("two", True)]
     await again.on_irc()
     assert again.node.term > before

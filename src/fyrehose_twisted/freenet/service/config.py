@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 from fyrehose_twisted.freenet.policy import Policy
-from fyrehose_twisted.freenet.service.storage import Storage
+from fyrehose_twisted.freenet.service.storage import PacketStorage
 from fyrehose_twisted.net.connection import ConnectionLimits
 from fyrehose_twisted.net.service_config import ControlledServiceConfig, default_limits
 
@@ -35,7 +35,7 @@ class FreenetConfig(ControlledServiceConfig):
     listen: Sequence[str] = (DEFAULT_LISTEN,)
     location: float | None = None
     policy: Policy = field(default_factory=Policy)
-    storage: Storage | None = None
+    storage: PacketStorage | None = None
     streams: Iterable[bytes] = ()
     max_neighbours: int = MAX_NEIGHBOURS
 

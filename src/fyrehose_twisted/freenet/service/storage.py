@@ -86,7 +86,7 @@ class _OpenJournal(NamedTuple):
     packets: PacketJournal
 
 
-class Storage:
+class PacketStorage:
     """Journal files of one node.
 
     :param directory: directory of journals; created if missing.

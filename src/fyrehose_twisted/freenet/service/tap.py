@@ -12,7 +12,7 @@ from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.protocol import FreenetPeerProtocol
 from fyrehose_twisted.freenet.service.config import DEFAULT_LISTEN, MAX_NEIGHBOURS, FreenetConfig
 from fyrehose_twisted.freenet.service.service import FreenetService
-from fyrehose_twisted.freenet.service.storage import Storage
+from fyrehose_twisted.freenet.service.storage import PacketStorage
 from fyrehose_twisted.freenet.wire.location import is_location
 from fyrehose_twisted.freenet.wire.messages import MAX_HTL
 from fyrehose_twisted.freenet.wire.signing import parse_key
@@ -161,7 +161,7 @@ class Options(NodeOptions, JournalOptions, ControlOptions):
             policy=self["policy"],
             secret=self["secret"],
             state=self["state-path"],
-            storage=None if directory is None else Storage(directory, config=settings),
+            storage=None if directory is None else PacketStorage(directory, config=settings),
             control=endpoint_description(self["control-listening"]),
             metrics=endpoint_description(self["metrics-listening"]),
             streams=self["keys"],

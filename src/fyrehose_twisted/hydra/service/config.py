@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fyrehose_twisted.hydra.config import NodeConfig
 from fyrehose_twisted.hydra.irc.active import IrcConfig
-from fyrehose_twisted.hydra.service.storage import Storage
+from fyrehose_twisted.hydra.service.storage import LineStorage
 from fyrehose_twisted.hydra.transports.dialer import MAX_DIAL_TIMEOUT
 from fyrehose_twisted.net.connection import ConnectionLimits
 from fyrehose_twisted.net.service_config import ControlledServiceConfig, default_limits
@@ -38,7 +38,7 @@ class HydraConfig(ControlledServiceConfig, NodeConfig):
     links: Sequence[str] = ()
     irc: IrcConfig | None = None
     sync: bool = False
-    storage: Storage | None = None
+    storage: LineStorage | None = None
     guardian: bool = True
 
     def __post_init__(self, found: bool | None) -> None:

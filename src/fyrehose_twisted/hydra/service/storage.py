@@ -84,7 +84,7 @@ class LineJournal:
                 yield LinesMissed(term, expected, bounds.last)
 
 
-class Storage:
+class LineStorage:
     """Journal files of one node.
 
     :param directory: directory of journals; created if missing.

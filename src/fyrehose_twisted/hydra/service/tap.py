@@ -15,7 +15,7 @@ from fyrehose_twisted.hydra.irc.password import read_password
 from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.hydra.service.config import DEFAULT_LISTEN, HydraConfig
 from fyrehose_twisted.hydra.service.service import HydraService
-from fyrehose_twisted.hydra.service.storage import Storage
+from fyrehose_twisted.hydra.service.storage import LineStorage
 from fyrehose_twisted.hydra.transports.link_url import parse_link
 from fyrehose_twisted.journal.upkeep.options import JournalOptions
 from fyrehose_twisted.net.addresses import parse_address
@@ -147,7 +147,7 @@ class Options(NodeOptions, JournalOptions, ControlOptions):
             secret=self["secret"],
             state=self["state-path"],
             sync=bool(self["sync"]),
-            storage=None if directory is None else Storage(directory, config=settings),
+            storage=None if directory is None else LineStorage(directory, config=settings),
             control=endpoint_description(self["control-listening"]),
             metrics=endpoint_description(self["metrics-listening"]),
             guardian=not self["no-guardian"],
