@@ -6,6 +6,7 @@ FUZZ_SECONDS ?= 600
 # What the installation of a target has to download.
 SIZE_demo := 600 MB to download, most of it Spark
 SIZE_test := 650 MB to download, most of it Spark
+SIZE_docs := 600 MB to download, most of it Spark
 SIZE_test-all := 700 MB to download, most of it Spark
 
 VENV := .venv
