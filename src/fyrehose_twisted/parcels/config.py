@@ -19,7 +19,7 @@ class NodeConfig:
     :ivar cluster: name of the cluster, at most 64 bytes; nodes of other clusters are refused.
     :ivar advertise: address at which other nodes reach this node.
     :ivar neighbours: nodes to contact first; others are discovered through them.
-    :ivar bootstrap: found a cluster if no neighbour is in one.
+    :ivar bootstrap: bootstrap a cluster if no neighbour is in one.
     :ivar secret: shared secret of the cluster; peers that cannot prove it are excluded from the order.
     :ivar max_event: maximum size of an event in bytes.
     :ivar window_bytes: memory for recent events, kept for readers and nodes that catch up.

@@ -121,7 +121,7 @@ class JoinProcedure:
             self._next_round = now
 
     def tick(self, now: float) -> bool:
-        """Do what is due; return whether it should found a network."""
+        """Do what is due; return whether it should bootstrap a network."""
         context = self._context
         if context.role is not Role.OUTSIDER or now < self._ready_at:
             return False

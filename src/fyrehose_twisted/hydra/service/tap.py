@@ -42,7 +42,7 @@ class Options(NodeOptions, JournalOptions, ControlOptions):
     synopsis = "--tag TAG --link LINK --irc HOST:PORT --channel CHANNEL [options]"
     longdesc = (
         "Runs one node of a network that elects a leader. Only the leader is on IRC. Every node receives the lines from"
-        " IRC and can send lines to it. The first node founds the network with --bootstrap. All nodes need the same"
+        " IRC and can send lines to it. The first node bootstraps the network (--bootstrap). All nodes need the same"
         " --network-size. Listens on loopback by default. Any other interface requires --secret-file or --open."
     )
     optParameters = [
@@ -77,7 +77,7 @@ class Options(NodeOptions, JournalOptions, ControlOptions):
         protocol_option("HydraProtocol"),
     ]
     optFlags = [
-        ["bootstrap", None, "found a network if no linked node is in one"],
+        ["bootstrap", None, "bootstrap a network if no linked node is in one"],
         SYNC_FLAG,
         ["no-guardian", None, "run no guardian process, which sends a DROP if this process is killed"],
     ]

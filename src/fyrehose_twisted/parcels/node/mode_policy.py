@@ -39,7 +39,7 @@ class ModePolicy:
         self._modes = modes
 
     def may_bootstrap(self) -> bool:
-        """Return whether to found a cluster: every configured node answered, and none is in a cluster."""
+        """Return whether to bootstrap a cluster: every configured node answered, and none is in a cluster."""
         targets = self._links.configured
         results = {target.result for target in targets}
         if self._delivery.numbering.cluster_id or not results <= {

@@ -35,7 +35,7 @@ class Options(NodeOptions, JournalOptions):
     synopsis = "--name NAME [options]"
     longdesc = (
         "Runs one node of a cluster that puts the events published at any of its nodes into one total order. The"
-        " first node founds the cluster. Each other node needs one --neighbour or more, and discovers the rest."
+        " first node bootstraps the cluster. Each other node needs one --neighbour or more, and discovers the rest."
         " Its state is in its journal. It listens on loopback by default. Any other interface requires --secret-file or"
         " --open."
     )
@@ -60,7 +60,7 @@ class Options(NodeOptions, JournalOptions):
         protocol_option("ParcelProtocol"),
     ]
     optFlags = [
-        ["bootstrap", None, "found a cluster if no neighbour is in one"],
+        ["bootstrap", None, "bootstrap a cluster if no neighbour is in one"],
         SYNC_FLAG,
         ["allow-private-callbacks", None, "allow callbacks to addresses that are not public"],
     ]

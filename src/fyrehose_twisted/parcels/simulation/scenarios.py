@@ -91,7 +91,7 @@ class ClusterScenario(Scenario):
             self.repeat(self.publish_interval, partial(self._publish, host))
 
     def add_node(self, name: str, address: Address, neighbours: list[Address], *, journal: bool) -> None:
-        """Add a node; the first founds the cluster."""
+        """Add a node; the first bootstraps the cluster."""
         first = not self.participants.hosts
         config = NodeConfig(
             name,

@@ -73,7 +73,7 @@ class ReplicatedState:
     # Start
 
     def begin_cluster(self, cluster_id: int) -> None:
-        """Record that this node founds a cluster."""
+        """Record that this node bootstraps a cluster."""
         self._snapshot_receiver.reset()
         self._delivery.numbering.cluster_id = cluster_id
 
