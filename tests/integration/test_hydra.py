@@ -21,6 +21,7 @@ import pytest
 from integration.running.control import Asking
 from integration.running.irc import Ircd, IrcStranger, JoinIrc, StartIrcd
 from integration.running.programs import AwaitTrue, Program, Start
+from integration.running.service_node import ControlledNode
 
 from fyrehose_twisted.hydra.wire.lines import untag
 from fyrehose_twisted.journal.reader import open_reader
@@ -39,7 +40,7 @@ SERVERS = [
 ]
 
 
-class Node:
+class Node(ControlledNode):
     """``twistd hydra-node`` in a process of its own, restarted with the same options."""
 
     def __init__(
@@ -47,13 +48,12 @@ class Node:
     ) -> None:
         self._start = start
         self.await_true = await_true
-        self._asking = asking
         self.root = root
         self.tag = tag
-        self.port, self.control = ports
+        self.port, control = ports
+        super().__init__(asking, control)
         self.scale = SCALE
         self.options: list[object] = []
-        self.program: Program
 
     def start(self) -> Node:
         """Start or restart it."""
@@ -65,29 +65,6 @@ class Node:
     def signal(self, number: int) -> None:
         """Send it a signal."""
         self.program.signal(number)
-
-    def kill(self) -> None:
-        """Kill it with SIGKILL."""
-        assert self.program.signal(signal.SIGKILL).finish() == -signal.SIGKILL, self.program
-        assert "Traceback" not in self.program.out, self.program
-
-    def stop(self) -> None:
-        """Stop it with SIGTERM."""
-        assert self.program.signal(signal.SIGTERM).finish() == -signal.SIGTERM, self.program
-        assert "Traceback" not in self.program.out, self.program
-
-    def asking(self) -> Any:
-        """Connect to its control port."""
-        return self._asking(self.control)
-
-    def status(self) -> dict[str, Any]:
-        """Return its status, empty without a response."""
-        try:
-            with closing(self.asking()) as asking:
-                found: dict[str, Any] = asking.ask(ask="status")["status"]
-                return found
-        except OSError:
-            return {}
 
     def say(self, line: str, **more: Any) -> dict[str, Any]:
         """Submit a line and return its outcome."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 from base64 import b64decode
 from collections.abc import Callable
@@ -12,10 +11,11 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from integration.running.programs import DEADLINE, Program, Start, wait_until
+from integration.running.programs import DEADLINE, Start, wait_until
+from integration.running.service_node import ServiceNode
 
 
-class RunningNode:
+class RunningNode(ServiceNode):
     """``twistd parcels-node`` in a process of its own, restarted with the same options.
 
     :ivar address: address for nodes and publishers.
@@ -38,23 +38,12 @@ class RunningNode:
         self.address = f"127.0.0.1:{self.port}"
         self.url = f"http://127.0.0.1:{self.http_port}"
         self.context: Any = None
-        self.program: Program
 
     def start(self, *more: object) -> RunningNode:
         """Start or restart it."""
         command = "twistd", "-n", "--pidfile=", "parcels-node", "--name", self.name, *self._options(self), *more
         self.program = self._start(*command, cwd=self._root, stderr=subprocess.STDOUT)
         return self
-
-    def kill(self) -> None:
-        """Kill it with SIGKILL."""
-        assert self.program.signal(signal.SIGKILL).finish() == -signal.SIGKILL, self.program
-        assert "Traceback" not in self.program.out, self.program
-
-    def stop(self) -> None:
-        """Stop it with SIGTERM."""
-        assert self.program.signal(signal.SIGTERM).finish() == -signal.SIGTERM, self.program
-        assert "Traceback" not in self.program.out, self.program
 
     def ask(self, path: str, data: bytes | None = None, **headers: str) -> tuple[int, bytes]:
         """Send a request; return status and body of the response."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 from collections.abc import Callable
 from contextlib import closing
@@ -11,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from integration.running.control import Asking
-from integration.running.programs import AwaitTrue, Program, Start
+from integration.running.programs import AwaitTrue, Start
+from integration.running.service_node import ControlledNode
 
 from fyrehose_twisted.freenet.wire.signing import named_key, strip_signature
 from fyrehose_twisted.journal.reader import open_reader
@@ -19,7 +19,7 @@ from fyrehose_twisted.journal.reader import open_reader
 KEY = named_key("news")
 
 
-class Node:
+class Node(ControlledNode):
     """``twistd freenet-node`` in a process of its own, restarted with the same options."""
 
     def __init__(
@@ -28,11 +28,10 @@ class Node:
         self.number = number
         self._start = start
         self.await_true = await_true
-        self._asking = asking
-        self.port, self.control = ports
+        self.port, control = ports
+        super().__init__(asking, control)
         self.root = root
         self.options: list[object] = []
-        self.program: Program
 
     def __repr__(self) -> str:
         return f"node {self.number}"
@@ -43,29 +42,6 @@ class Node:
         command = "twistd", "-n", "--pidfile=", "freenet-node", *own, *self.options
         self.program = self._start(*command, cwd=self.root, stderr=subprocess.STDOUT)
         return self
-
-    def kill(self) -> None:
-        """Kill it with SIGKILL."""
-        assert self.program.signal(signal.SIGKILL).finish() == -signal.SIGKILL, self.program
-        assert "Traceback" not in self.program.out, self.program
-
-    def stop(self) -> None:
-        """Stop it with SIGTERM."""
-        assert self.program.signal(signal.SIGTERM).finish() == -signal.SIGTERM, self.program
-        assert "Traceback" not in self.program.out, self.program
-
-    def asking(self) -> Any:
-        """Connect to its control port."""
-        return self._asking(self.control)
-
-    def status(self) -> dict[str, Any]:
-        """Return its status, empty without a response."""
-        try:
-            with closing(self.asking()) as asking:
-                found: dict[str, Any] = asking.ask(ask="status")["status"]
-                return found
-        except OSError:
-            return {}
 
     def stream(self, key: bytes = KEY) -> dict[str, Any]:
         """Return the status of one of its streams, empty if it has none."""
