@@ -9,6 +9,7 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import LogLevel, capturedLogs
 from zope.interface import Interface, implementer
 
+from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.net.connection import ConnectionLimits
 from fyrehose_twisted.net.listening import ListeningPorts
 from fyrehose_twisted.net.node_service import NodeService, Observers
@@ -112,6 +113,22 @@ def test_a_failure_halts_the_node_is_reported_and_fails_pending_calls() -> None:
     assert service.happened == [("halt", error), "reported", ("pending", error)]
 
 
+@pytest.mark.parametrize(("error", "logged"), [(OperationalError("no state"), 0), (ValueError("a bug"), 1)])
+def test_a_node_that_cannot_start_fails_its_service(error: Exception, logged: int) -> None:
+    class Broken(Plain):
+        def _start_node(self) -> None:
+            raise error
+
+    failures: list[Exception] = []
+    service = Broken(failed=failures.append)
+    with capturedLogs() as logs:
+        service.startService()
+    assert failures == [error]
+    service.stopService()
+    assert service.happened == [("halt", error), ("pending", error), "stop"]
+    assert [log["log_format"] for log in logs].count("the node cannot start") == logged
+
+
 @pytest.mark.parametrize("name", ["_start_node", "_halt", "_fail_pending"])
 def test_a_subclass_without_a_required_method_is_reported(name: str) -> None:
     service = Plain()
@@ -120,8 +137,6 @@ def test_a_subclass_without_a_required_method_is_reported(name: str) -> None:
 
 
 def test_an_error_at_the_close_of_storage_fails_the_service() -> None:
-    from fyrehose_twisted.errors import OperationalError
-
     class Storage:
         async def close(self) -> None:
             raise OperationalError("the disk is gone")

@@ -108,7 +108,13 @@ class NodeService(Service):
         super().startService()
         self._accepting = True
         self._reload_on_hup.start()
-        self._start_node()
+        try:
+            self._start_node()
+        except FyrehoseError as error:
+            self.fail(error)
+        except Exception as error:
+            self.log.failure("the node cannot start")
+            self.fail(error)
 
     def stopService(self) -> Deferred[None]:
         """Twisted: leave the network, make all state durable and stop."""

@@ -306,15 +306,6 @@ class FreenetService(NodeService):
 
     # Starting and stopping
 
-    def _start_node(self) -> None:
-        try:
-            self._start()
-        except FyrehoseError as error:
-            self.fail(error)
-        except Exception as error:
-            self.log.failure("the node cannot start")
-            self.fail(error)
-
     def _halt(self, error: Exception) -> None:
         if self.links is not None:
             self.links.halt()
@@ -335,7 +326,7 @@ class FreenetService(NodeService):
         location = self._rng.random() if self.config.location is None else self.config.location
         return self._rng.randrange(MAX_UID + 1), location
 
-    def _start(self) -> None:
+    def _start_node(self) -> None:
         if self.config.state is None:
             number, location = self._draw_identity()
         else:

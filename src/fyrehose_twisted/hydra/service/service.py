@@ -210,15 +210,6 @@ class HydraService(NodeService):
 
     # Starting and stopping
 
-    def _start_node(self) -> None:
-        try:
-            self._start()
-        except FyrehoseError as error:
-            self.fail(error)
-        except Exception as error:
-            self.log.failure("the node cannot start")
-            self.fail(error)
-
     def _halt(self, error: Exception) -> None:
         if self.links is not None:
             self.links.halt()
@@ -226,7 +217,7 @@ class HydraService(NodeService):
             # The promises can no longer be kept, so no more lines may be sent.
             self._irc.close("failed", graceful=False)
 
-    def _start(self) -> None:
+    def _start_node(self) -> None:
         config, now = self.config, float(self.reactor.seconds())
         vow, remembers = DurableState(), False
         if config.state is not None:
