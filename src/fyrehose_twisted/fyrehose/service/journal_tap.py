@@ -18,11 +18,8 @@ from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
 from fyrehose_twisted.fyrehose.service.journal import JournalService
 from fyrehose_twisted.fyrehose.service.options import SubscriberOptions, parse_start, start_option
-from fyrehose_twisted.journal.errors import JournalInUse
-from fyrehose_twisted.journal.format.disk import LOCK_NAME, LocalDirectory
-from fyrehose_twisted.journal.format.layout import directory_name
 from fyrehose_twisted.journal.remote.server import JournalServerFactory, journal_endpoint
-from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
+from fyrehose_twisted.journal.store import Journal, JournalConfig, check_unlocked, open_journal
 from fyrehose_twisted.journal.upkeep.options import RetentionOption
 from fyrehose_twisted.net.listening import ListeningEndpoint
 from fyrehose_twisted.net.options import protocol_option
@@ -148,6 +145,7 @@ def _probe_directory(path: Path, stream: str) -> None:
 
     :raises SystemExit: if the directory is not writable.
     :raises JournalInUse: if another process writes to the journal.
+    :raises JournalError: if its lock cannot be opened.
     """
     existing = path
     while not os.path.exists(existing):  # Path.exists raises without permission or with a name that is too long.
@@ -155,11 +153,4 @@ def _probe_directory(path: Path, stream: str) -> None:
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         problem = f"{existing} is not a writable directory"
         raise SystemExit(f"fyrehose-journal: --directory {path} cannot be written: {problem}")
-    journal = path / directory_name(stream)
-    if (journal / LOCK_NAME).exists():
-        try:
-            LocalDirectory(journal).lock().close()
-        except BlockingIOError:
-            raise JournalInUse(f"{journal} is in use by another process that writes to it") from None
-        except OSError as error:
-            raise SystemExit(f"fyrehose-journal: {journal} cannot be locked: {error.strerror}") from None
+    check_unlocked(path, stream)
