@@ -9,7 +9,7 @@ from hydra.harness import Cohort, End, Host, Net
 from fyrehose_twisted.hydra.config import TERMS_PER_SECOND
 from fyrehose_twisted.hydra.events import IdChanged, OperatorWarning, Role
 from fyrehose_twisted.hydra.node.durable_state import DurableState
-from fyrehose_twisted.hydra.wire.messages import Drop, Hello, Keepalive, Knock, Meet, Ping, Pong, Welcome
+from fyrehose_twisted.hydra.wire.messages import GUARDIAN_TAG, Drop, Hello, Keepalive, Knock, Meet, Ping, Pong, Welcome
 
 
 def knocks(end: End) -> list[int]:
@@ -299,6 +299,50 @@ def test_node_leaves_a_network_that_has_no_leader_for_too_long(cohort: Cohort, n
     cohort.wait(31.0 - (net.now - heard))
     assert cohort.node.role is Role.OUTSIDER
     assert "no leader for too long" in cohort.node.state(net.now).why
+
+
+def former_node(cohort: Cohort, net: Net) -> int:
+    """Make a node leave its network while no other node hears it, and return its former id."""
+    me = cohort.host.id
+    cohort.end.close()
+    net.listening.pop(net.address(9))
+    net.run(31.0)
+    assert cohort.node.role is Role.OUTSIDER
+    return me
+
+
+def test_node_that_left_unheard_repeats_its_drop_before_its_knock(cohort: Cohort, net: Net) -> None:
+    me = former_node(cohort, net)
+    end = net.link(cohort.host)
+    net.run(1.0)
+    guardian, drop, knock = end.take()
+    assert (guardian, drop) == (Knock(me, GUARDIAN_TAG), Drop(me, "left before"))
+    assert knock.ind != me
+    # Once is enough. A KNOCK of the former id would end an induction over this link.
+    end.send(Ping(2, "v", Cohort.OTHER))
+    pass_time(net, 30.0, end)
+    assert set(map(type, end.take(Knock, Drop))) == {Knock}
+
+
+@pytest.mark.parametrize(("leader", "repeats"), [(Cohort.OTHER, True), (99, False)], ids=["former", "another"])
+def test_drop_is_repeated_only_to_the_former_network(cohort: Cohort, net: Net, leader: int, *, repeats: bool) -> None:
+    me = former_node(cohort, net)
+    cohort.node._components.joining.restart(net.now, 1.0)
+    end = net.link(cohort.host)
+    end.send(Ping(2, "v", leader))
+    pass_time(net, 3.0, end)
+    messages = end.take(Knock, Drop)
+    assert messages[-1].ind != me
+    assert (Drop(me, "left before") in messages) is repeats
+
+
+def test_node_that_was_dropped_does_not_repeat_its_drop(cohort: Cohort, net: Net) -> None:
+    net.listening.pop(net.address(9))
+    cohort.end.send(Drop(cohort.host.id, "no PONG"))
+    assert cohort.node.role is Role.OUTSIDER
+    end = net.link(cohort.host)
+    pass_time(net, 16.0, end)
+    assert set(map(type, end.take(Knock, Drop))) == {Knock}
 
 
 def test_two_concurrent_bootstraps_merge_into_one_network(net: Net) -> None:

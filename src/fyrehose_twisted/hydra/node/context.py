@@ -19,9 +19,12 @@ from fyrehose_twisted.hydra.node.roles import RoleMachine
 from fyrehose_twisted.hydra.wire.lines import command_of
 from fyrehose_twisted.hydra.wire.messages import (
     E_RECV,
+    GUARDIAN_TAG,
     LEGACY_MAX_LINE,
     MAX_ID,
     NO_QUORUM_PREFIX,
+    Drop,
+    Knock,
     Message,
     Ping,
     Pong,
@@ -52,6 +55,8 @@ class NodeContext:
     :ivar deferred_ping: token of a PING that it may answer only after its promise to another leader ends.
     :ivar was_member: whether it ever belonged to a network.
     :ivar dropped_ids: former ids of the node that it dropped itself. It had no IRC connection under them by then.
+    :ivar former_id: last of these ids.
+    :ivar former_nodes: nodes of its last network, which may not have heard that it left under that id.
     """
 
     def __init__(self, config: NodeConfig, rng: Random, now: float, durable: DurableState, *, remembers: bool) -> None:
@@ -77,6 +82,8 @@ class NodeContext:
         self.deferred_ping: str | None = None
         self.was_member = False
         self.dropped_ids = LruSet(_MAX_DROPPED_IDS)
+        self.former_id = 0
+        self.former_nodes: frozenset[int] = frozenset()
         self._roles = RoleMachine()
 
     # Role and quorum
@@ -215,6 +222,17 @@ class NodeContext:
         elif self.promise_to_leader(leader, now):
             self.flood(Pong(self.deferred_ping, me, 0, self.config.tag), now)
             self.deferred_ping = None
+
+    def repeat_drop(self, former_id: int, link: PeerLink, now: float) -> None:
+        """Send this node's DROP again to a peer that may still take its former id for a node (rule S7).
+
+        A connection that breaks loses the DROP, and the peer would wait for the leader, or keep the place of the node.
+        A KNOCK of a guardian binds the link to the id, as only the node itself or its guardian may send this DROP, and
+        it never begins an induction.
+        """
+        self.counters["drops_repeated"] += 1
+        self.links.write(link, Knock(former_id, GUARDIAN_TAG), now)
+        self.links.write(link, Drop(former_id, "left before"), now)
 
     # Flooding
 

@@ -209,6 +209,10 @@ class JoinProcedure:
         context = self._context
         ind = context.new_id()
         self._tried_links.add(link)
+        may_lead_back = link.network_leader is None or link.network_leader in context.former_nodes
+        if context.former_nodes and link.own_knock_id is None and may_lead_back:
+            # Nobody may have heard this node leave. Then its former id holds the place that the new one needs.
+            context.repeat_drop(context.former_id, link, now)
         link.own_knock_id, link.mediator = ind, None
         self._pending_knock = _PendingKnock(link, ind, now)
         self._next_round = now + context.timers.max_meet * context.rng.uniform(1.0, 2.0)

@@ -129,14 +129,20 @@ class Lifecycle:
         components.leadership.begin(now)
         self._pinged_nodes = 1
 
-    def leave_network(self, reason: str, now: float) -> None:
-        """Leave the network and become an outsider."""
+    def leave_network(self, reason: str, now: float, *, dropped: bool = False) -> None:
+        """Leave the network and become an outsider.
+
+        :param dropped: whether the other nodes have dropped this node.
+        """
         components, context = self._components, self._components.context
+        context.former_nodes = frozenset()
         if context.id is not None and components.irc_writer.state == "closed":
             # It has no IRC connection, so promises to it are obsolete; and no induction has to wait for it.
             context.flood(Drop(context.id, reason[:100]), now)
             context.release_promise(context.id)
             context.dropped_ids.add(context.id)
+            if not dropped:
+                context.former_id, context.former_nodes = context.id, context.registry.ids()
         self.stop_leading(reason, now)
         self.resign_reason = None
         components.send_queue.leader_changed()

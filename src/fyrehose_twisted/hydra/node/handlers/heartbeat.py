@@ -5,7 +5,7 @@ from __future__ import annotations
 from fyrehose_twisted.hydra.events import Role
 from fyrehose_twisted.hydra.node.lifecycle import HydraComponents, Lifecycle
 from fyrehose_twisted.hydra.node.link_table import PeerLink, link_name
-from fyrehose_twisted.hydra.wire.messages import GUARDIAN_TAG, NO_QUORUM_PREFIX, Drop, Knock, Ping, Pong
+from fyrehose_twisted.hydra.wire.messages import NO_QUORUM_PREFIX, Ping, Pong
 from fyrehose_twisted.lru_set import LruSet
 
 
@@ -80,7 +80,7 @@ class HeartbeatRelay:
         me = context.id
         context.counters["unbound_ping"] += 1
         if link.node is None and message.id in context.dropped_ids:
-            self._repeat_drop(message.id, link, now)
+            context.repeat_drop(message.id, link, now)
         if me is None:
             components.joining.ping_received(message, link, now)
         elif link.node is not None:
@@ -94,17 +94,6 @@ class HeartbeatRelay:
             context.counters["foreign_ping"] += 1
             if context.has_no_quorum and self._is_stronger(message):
                 self._lifecycle.leave_network("there is another network", now)
-
-    def _repeat_drop(self, former_id: int, link: PeerLink, now: float) -> None:
-        """Send this node's DROP again to a peer that still takes its former id for the leader (rule S7).
-
-        A connection that breaks loses the DROP, and the peer would wait for the leader. A KNOCK of a guardian binds the
-        link to the id, as only the node itself or its guardian may send this DROP, and it never begins an induction.
-        """
-        context = self._components.context
-        context.counters["drops_repeated"] += 1
-        context.links.write(link, Knock(former_id, GUARDIAN_TAG), now)
-        context.links.write(link, Drop(former_id, "left before"), now)
 
     def _reject_network(self, mismatch: str, link: PeerLink, now: float) -> None:
         """Reject a peer of another network, or one configured with another network size."""

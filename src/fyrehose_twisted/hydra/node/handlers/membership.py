@@ -82,7 +82,7 @@ class MembershipHandler:
             return
         if node == me:
             context.flood(message, now, link)
-            self._lifecycle.leave_network(f"dropped: {message.reason or 'no reason given'}", now)
+            self._lifecycle.leave_network(f"dropped: {message.reason or 'no reason given'}", now, dropped=True)
         elif message.reason.startswith(NOT_INDUCTED):
             if context.registry.release(node):
                 context.flood(message, now, link)
