@@ -11,6 +11,7 @@ from fyrehose_twisted.hydra.events import NodeDropped, NodeRegistered, Role
 from fyrehose_twisted.hydra.node.induction import MAX_WAITING_KNOCKS
 from fyrehose_twisted.hydra.wire.messages import (
     GUARDIAN_TAG,
+    NOT_INDUCTED,
     Drop,
     Hello,
     Keepalive,
@@ -122,6 +123,34 @@ def test_queued_knock_expires_without_an_answer(leader: Leader, net: Net) -> Non
     assert leader.node._components.induction.mediating is None
 
 
+def test_induction_does_not_wait_for_a_node_that_the_mediator_drops(
+    make_leader: Callable[..., Leader], net: Net
+) -> None:
+    leader = make_leader(network_size=5)
+    other = net.join(leader.host, 10)
+    other.owner.pongs_as = 10
+    leader.ends[7].send(Meet(10, 7), Meet(10, 8))
+    leader.silence(8)
+    net.run(8.0)
+    net.join(leader.host, 9)
+    leader.ends[7].send(Meet(9, 7), Meet(9, 10))
+    assert 9 not in leader.node._context.registry
+    net.run(8.0)
+    assert NodeDropped(8, "no PONG") in leader.host.events
+    assert 9 in leader.node._context.registry
+
+
+def test_node_without_links_to_other_nodes_does_not_mediate(make_cohort: Callable[..., Cohort], net: Net) -> None:
+    cohort = make_cohort(**FOUR)
+    cohort.end.close()
+    end = net.join(cohort.host, 9)
+    assert cohort.node.leader is not None
+    assert end.take(Meet) == []
+    other = net.join(cohort.host, 8)
+    assert other.take(Knock) == [Knock(9, "played-9")]
+    assert end.take(Meet) == [Meet(9, cohort.host.id)]
+
+
 def test_number_of_queued_knocks_is_limited(leader: Leader, net: Net) -> None:
     for ind in range(100, 100 + MAX_WAITING_KNOCKS + 3):
         net.join(leader.host, ind)
@@ -139,6 +168,37 @@ def test_knock_with_a_dropped_id_is_answered_with_a_drop(leader: Leader, net: Ne
     leader.ends[7].send(Drop(8, "no PONG"))
     assert leader.host.of(NodeDropped) == [NodeDropped(8, "no PONG")]
     assert net.join(leader.host, 8).take() == [Drop(8, "dropped before")]
+
+
+def test_relayed_knock_with_a_dropped_id_is_answered_with_a_drop(cohort: Cohort) -> None:
+    cohort.end.send(Knock(9), Welcome(9), Drop(9, "no PONG"))
+    cohort.end.take()
+    cohort.end.send(Knock(9))
+    assert cohort.end.take() == [Drop(9, "dropped before")]
+    assert cohort.node._context.registry.places_taken() == 3
+
+
+def test_mediator_passes_the_drop_of_a_former_id_on(make_leader: Callable[..., Leader], net: Net) -> None:
+    leader = make_leader(**FOUR)
+    end = net.join(leader.host, 9)
+    leader.ends[7].send(Drop(9, "dropped before"))
+    assert end.take(Drop) == [Drop(9, "dropped before")]
+    assert leader.ends[8].take(Drop) == [Drop(9, "dropped before")]
+    assert leader.node._components.induction.mediating is None
+    assert leader.node._context.registry.places_taken() == 3
+
+
+@pytest.mark.parametrize("knocked", [True, False], ids=["over this link", "not at all"])
+def test_node_that_knocked_over_an_accepted_link_may_be_told_there_that_it_was_dropped(
+    cohort: Cohort, net: Net, *, knocked: bool
+) -> None:
+    me = cohort.host.id
+    end = net.link(cohort.host)
+    if knocked:
+        end.send(Ping(1, "v0", Cohort.LEADER))
+        assert Knock(me, "cohort") in end.take()
+    end.send(Drop(me, "dropped before"))
+    assert (cohort.node.role is Role.OUTSIDER) is knocked
 
 
 def test_leader_without_a_lease_inducts_no_node(make_leader: Callable[..., Leader], net: Net) -> None:
@@ -182,6 +242,33 @@ def test_node_reserves_no_place_beyond_the_network_size_for_two_mediators(make_c
     assert 10 not in cohort.node._context.registry
 
 
+def test_node_consents_once_there_is_a_place(make_cohort: Callable[..., Cohort]) -> None:
+    cohort = make_cohort(**FOUR)
+    cohort.end.send(Knock(9, "new"), Knock(10, "newer"))
+    assert cohort.end.take(Meet) == [Meet(9, cohort.host.id)]
+    cohort.end.send(Drop(9, f"{NOT_INDUCTED}: its link closed"))
+    assert cohort.end.take(Meet) == [Meet(10, cohort.host.id)]
+    cohort.end.send(Welcome(10))
+    member = cohort.node._context.registry.get(10)
+    assert member is not None
+    assert member.tag == "newer"
+
+
+def test_newly_inducted_node_consents_once_it_follows_a_leader(net: Net) -> None:
+    played = net.play(9)
+    host = net.node("new", 1, (9,), network_size=4)
+    net.run(0.01)
+    (end,) = played.accepted
+    (ind,) = (one.ind for one in end.take(Knock))
+    # The mediator begins the next induction before the new node has heard the leader.
+    end.send(Meet(ind, 7), Welcome(ind), Hello(ind, 7), Knock(9, "next"))
+    assert host.node.leader is None
+    assert end.take(Meet) == []
+    end.send(Ping(1, "v", 7))
+    assert end.take(Meet) == [Meet(9, ind)]
+    assert 9 in host.node._context.registry.reservations
+
+
 def test_two_concurrent_mediators_both_succeed_within_the_network_size(make_cohort: Callable[..., Cohort]) -> None:
     cohort = make_cohort(network_size=5)
     cohort.end.send(Knock(9), Knock(10), Welcome(10), Welcome(9))
@@ -219,6 +306,35 @@ def test_no_meet_is_sent_during_an_election(make_cohort: Callable[..., Cohort]) 
     cohort.end.take()
     cohort.end.send(Knock(9))
     assert cohort.end.take(Meet) == []
+    cohort.ping(3)
+    assert cohort.end.take(Meet) == [Meet(9, cohort.host.id)]
+
+
+def test_node_does_not_consent_after_the_time_of_an_induction(make_cohort: Callable[..., Cohort]) -> None:
+    cohort = make_cohort()
+    cohort.end.send(Knock(9))
+    cohort.wait(10.1)
+    cohort.end.send(Drop(8, "no PONG"))
+    assert cohort.end.take(Meet) == []
+
+
+@pytest.mark.parametrize("reason", [f"{NOT_INDUCTED}: its link closed", "dropped before"])
+def test_abandoned_induction_is_forgotten_everywhere_and_gets_no_late_consent(
+    cohort: Cohort, net: Net, reason: str
+) -> None:
+    other = net.join(cohort.host, 8)
+    cohort.end.send(Knock(9))
+    other.take()
+    cohort.end.send(Drop(9, reason))
+    assert other.take(Drop) == [Drop(9, reason)]
+    cohort.end.send(Drop(8, "no PONG"))
+    assert cohort.end.take(Meet) == []
+
+
+def test_number_of_inductions_that_wait_for_a_consent_is_limited(cohort: Cohort) -> None:
+    cohort.end.send(*(Knock(ind) for ind in range(100, 100 + MAX_WAITING_KNOCKS + 3)))
+    assert len(cohort.node._components.induction._unmet) == MAX_WAITING_KNOCKS
+    assert cohort.node.counters["not_met"] == MAX_WAITING_KNOCKS + 3
 
 
 def test_unbound_meet_welcome_and_hello_are_ignored_and_counted(cohort: Cohort, net: Net) -> None:

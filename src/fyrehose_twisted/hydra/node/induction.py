@@ -38,6 +38,8 @@ class Induction:
         self._context = context
         self._mediation: _Mediation | None = None
         self._waiting_knocks: deque[tuple[Knock, PeerLink, float]] = deque()
+        self._unmet: dict[int, tuple[str, float]] = {}
+        """Tag and end of the wait of inductees that this node could not consent to yet."""
         self._seen_knocks = LruSet(256)
         self._seen_meets = LruSet(1_024)
         self._seen_hellos = LruSet(1_024)
@@ -51,6 +53,7 @@ class Induction:
         """Drop all state after the node left its network."""
         self._mediation = None
         self._waiting_knocks.clear()
+        self._unmet.clear()
 
     # Unbound links
 
@@ -119,22 +122,25 @@ class Induction:
     def knock_received(self, message: Knock, link: PeerLink, now: float) -> None:
         """Handle the KNOCK that a mediator relays."""
         context = self._context
-        ind = message.ind
+        ind, me = message.ind, context.id
+        if context.registry.was_dropped(ind):
+            # The mediator was inducted after that DROP. The inductee does not know of it and needs another id.
+            context.links.write(link, Drop(ind, "dropped before"), now)
+            return
         if not self._seen_knocks.add(ind):
             return
         context.flood(message, now, link)
-        me = context.id
         if me is None or ind == me or ind in context.registry.reservations:
             return
         if ind in context.registry:
             # The mediator does not know that the inductee is registered.
             context.flood(Meet(ind, me), now)
             return
-        if not context.in_term or not context.has_room():
-            context.counters["not_met"] += 1
+        if self._meet(ind, message.tag, now):
             return
-        self._reserve(ind, message.tag, now)
-        context.flood(Meet(ind, me), now)
+        context.counters["not_met"] += 1
+        if len(self._unmet) < MAX_WAITING_KNOCKS:
+            self._unmet[ind] = message.tag, now + context.timers.max_meet
 
     def meet_received(self, message: Meet, link: PeerLink, now: float) -> None:
         """Handle the consent of a node."""
@@ -164,13 +170,24 @@ class Induction:
 
     # Time, drops and closed links
 
+    def knows_inductee(self, ind: int) -> bool:
+        """Return whether an induction of a node is in progress."""
+        return ind in self._context.registry.reservations or ind in self._unmet
+
+    def withdraw(self, ind: int) -> bool:
+        """Forget an inductee whose mediator abandoned it; return whether an induction was in progress."""
+        return self._context.registry.release(ind) | (self._unmet.pop(ind, None) is not None)
+
     def node_dropped(self, node: int, now: float) -> None:
         """Stop waiting for a dropped node."""
+        self._unmet.pop(node, None)
         mediation = self._mediation
         if mediation is not None:
             mediation.awaited.discard(node)
             if mediation.ind == node:
                 self._mediation = None
+                # A node that was dropped before and does not know it knocks with the old id.
+                self._context.links.write(mediation.link, Drop(node, "dropped before"), now)
 
     def link_closed(self, link: PeerLink, now: float) -> None:
         """Abandon the induction and the queued KNOCK of a closed link."""
@@ -183,6 +200,7 @@ class Induction:
         """Complete, time out or start an induction; return the id of a new node, if any."""
         context = self._context
         context.registry.expire(now)
+        self._meet_late(now)
         mediation = self._mediation
         if mediation is not None and mediation.deadline <= now:
             self._abandon("some nodes did not send MEET", now)
@@ -190,7 +208,7 @@ class Induction:
         while self._waiting_knocks and self._waiting_knocks[0][2] <= now:
             self._waiting_knocks.popleft()
             context.counters["knocks_unanswered"] += 1
-        if self._mediation is None and may_decide and context.in_term and context.has_room() and self._waiting_knocks:
+        if self._waiting_knocks and self._may_mediate(may_decide=may_decide):
             knock, link, _ = self._waiting_knocks.popleft()
             if knock.ind not in context.registry and knock.ind not in context.registry.reservations:
                 self._mediate(knock, link, now, may_decide=True)
@@ -207,11 +225,20 @@ class Induction:
 
     # Helpers
 
+    def _may_mediate(self, *, may_decide: bool) -> bool:
+        """Return whether this node may begin an induction.
+
+        A node that has lost its links would ask nobody. Without a MEET the inductee knocks elsewhere.
+        """
+        context = self._context
+        reaches_nodes = bool(context.links.primary) or len(context.registry) == 1
+        return self._mediation is None and may_decide and context.in_term and context.has_room() and reaches_nodes
+
     def _mediate(self, message: Knock, link: PeerLink, now: float, *, may_decide: bool) -> None:
         context = self._context
         me = context.id
         assert me is not None, "it was looked at"
-        if self._mediation is not None or not context.in_term or not context.has_room() or not may_decide:
+        if not self._may_mediate(may_decide=may_decide):
             if len(self._waiting_knocks) < MAX_WAITING_KNOCKS:
                 self._waiting_knocks.append((message, link, now + context.timers.max_meet))
             else:
@@ -227,13 +254,32 @@ class Induction:
         self._seen_meets.add(Meet(ind, me))
         context.flood(Meet(ind, me), now)
 
+    def _meet(self, ind: int, tag: str, now: float) -> bool:
+        """Consent to an induction; return whether this node may."""
+        context = self._context
+        if context.id is None or not context.in_term or not context.has_room():
+            return False
+        self._reserve(ind, tag, now)
+        context.flood(Meet(ind, context.id), now)
+        return True
+
+    def _meet_late(self, now: float) -> None:
+        """Consent to the inductions that waited for a leader or for a place.
+
+        A newly inducted node has no leader until the next PING, and mediators already wait for it.
+        """
+        registry = self._context.registry
+        for ind, (tag, until) in list(self._unmet.items()):
+            if until <= now or ind in registry or ind in registry.reservations or self._meet(ind, tag, now):
+                del self._unmet[ind]
+
     def _reserve(self, ind: int, tag: str, now: float) -> None:
         context = self._context
         context.registry.reserve(ind, tag, now + _RESERVATION * context.timers.max_meet)
 
     def _complete(self, now: float, *, may_decide: bool) -> int | None:
         context, mediation = self._context, self._mediation
-        if mediation is None or mediation.awaited:
+        if mediation is None or any(node in context.registry for node in mediation.awaited):
             return None
         if not context.in_term or not may_decide:
             # A leader without a lease inducts no node.

@@ -76,7 +76,7 @@ class MembershipHandler:
         """Handle a DROP."""
         components, context = self._components, self._components.context
         node, me = message.id, context.id
-        told_so = node == me and link.target is not None and link.own_knock_id == me
+        told_so = node == me and link.own_knock_id == me
         if not (link.bound or told_so) or (link.guardian and node != link.node):
             components.induction.reject_unbound("drop")
             return
@@ -84,9 +84,9 @@ class MembershipHandler:
             context.flood(message, now, link)
             self._lifecycle.leave_network(f"dropped: {message.reason or 'no reason given'}", now, dropped=True)
         elif message.reason.startswith(NOT_INDUCTED):
-            if context.registry.release(node):
+            if components.induction.withdraw(node):
                 context.flood(message, now, link)
-        elif node in context.registry or node in context.registry.reservations:
+        elif node in context.registry or components.induction.knows_inductee(node):
             context.flood(message, now, link)
             self._lifecycle.drop(node, message.reason, now)
 
