@@ -323,6 +323,10 @@ def never_abandons_an_induction(patch: Patch) -> None:
     patch.setattr(Induction, "_mediate", mediate)
 
 
+def never_consents_late(patch: Patch) -> None:
+    patch.setattr(Induction, "_meet_late", lambda self, now: self._unmet.clear())
+
+
 def mistakes_guardians_for_nodes(patch: Patch) -> None:
     original = Induction.unbound_knock
 
@@ -696,7 +700,7 @@ BUGS = [
     Bug(holds_its_lease_forever, TWO, RepeatedPartitions, seed=1),
     Bug(keeps_leading_without_a_lease, TWO, RepeatedPartitions, seed=0),
     Bug(drops_others_without_a_quorum, (QuorumRequiredToDrop.name,), RepeatedPartitions, seed=0),
-    Bug(never_promises, TWO, Naps, seed=22),
+    Bug(never_promises, TWO, Naps, seed=20),
     Bug(promises_too_short_a_time, TWO, Awakened, seed=1),
     Bug(holds_leases_beyond_the_clock_drift, (*TWO, LineAgreement.name), Late, seed=1),
     Bug(supports_nominees_despite_its_promise, TWO, Naps, seed=5),
@@ -708,11 +712,12 @@ BUGS = [
     Bug(ends_its_promise_when_a_link_breaks, TWO, Severed, seed=1),
     Bug(leads_beside_another_leader, (*TWO, NetworkConverges.name, LineAgreement.name, NO_EXCEPTIONS), Storm, seed=0),
     Bug(sends_the_welcome_before_all_meets, (IntroducedToAll.name,), Storm, seed=0),
-    Bug(ignores_the_network_size, (MemoryBounded.name,), Storm, seed=0),
-    Bug(keeps_no_reservations, (MemoryBounded.name,), Twins, seed=9),
+    Bug(ignores_the_network_size, (MemoryBounded.name,), Storm, seed=1),
+    Bug(keeps_no_reservations, (MemoryBounded.name,), Twins, seed=22),
     Bug(keeps_dropped_nodes, (NetworkConverges.name, IntroducedToAll.name), Twins, seed=3),
     Bug(drops_no_silent_nodes, (NetworkConverges.name,), Storm, seed=15),
-    Bug(never_abandons_an_induction, (InductionsTerminate.name,), Storm, seed=0),
+    Bug(never_abandons_an_induction, (InductionsTerminate.name,), Storm, seed=12),
+    Bug(never_consents_late, (ReunitesAfterPartition.name,), Partitions, seed=5_000_460),
     Bug(mistakes_guardians_for_nodes, (LinksIdentified.name,), Storm, seed=0),
     Bug(does_not_bind_links_that_knocked_early, (LinksIdentified.name,), Storm, seed=0),
     Bug(does_not_redial, (ReunitesAfterPartition.name, NetworkConverges.name), Partitions, seed=0),
