@@ -1,22 +1,13 @@
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
 from itertools import combinations
-from random import Random
 
 import pytest
+from consensus.group import HERE, A, B, C, D, E, Group, entry, events, view_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.consensus.election_timer import (
-    ELECTION_RETRY,
-    ELECTION_TIMEOUT,
-    FAST_ELECTION_TIMEOUT,
-    LEADER_STICKINESS,
-)
-from fyrehose_twisted.consensus.log import RaftLog
-from fyrehose_twisted.consensus.member import CHECK_QUORUM_TIMEOUT, HEARTBEAT_INTERVAL, RaftMember, RaftRole
+from fyrehose_twisted.consensus.member import RaftRole
 from fyrehose_twisted.consensus.messages import (
     AppendEntries,
     AppendEntriesReply,
@@ -24,188 +15,15 @@ from fyrehose_twisted.consensus.messages import (
     InstallSnapshot,
     InstallSnapshotReply,
     LogEntry,
-    MemberId,
-    Membership,
-    RaftMessage,
     RequestVote,
     RequestVoteReply,
-    Snapshot,
 )
-
-A, B, C, D, E = (MemberId(name, number) for number, name in enumerate("ABCDE", 1))
-HERE = ("10.0.0.1", 7_878)
-
-
-def view_of(*members: MemberId) -> Membership:
-    return Membership(tuple((one, HERE) for one in sorted(members)))
-
-
-def entry(term: int, data: bytes = b"x") -> LogEntry:
-    return LogEntry(term, EntryKind.DATA, data)
-
-
-def entry_size(entry: LogEntry) -> int:
-    return 460 + (len(entry.content) if entry.kind is EntryKind.DATA else 0)
-
-
-class Group:
-    """Raft members with controlled connections."""
-
-    def __init__(self, *members: MemberId, votes: tuple[MemberId, ...] | None = None, seed: int = 1) -> None:
-        self.now = 100.0
-        self.view = view_of(*(members if votes is None else votes))
-        self.orders: dict[MemberId, RaftMember] = {}
-        self.applied: dict[MemberId, list[tuple[int, LogEntry]]] = {one: [] for one in members}
-        self.state: dict[MemberId, bytearray] = {one: bytearray() for one in members}
-        self.dump = b"s" * 100_000
-        self.cut: set[frozenset[MemberId]] = set()
-        self.lines: dict[tuple[MemberId, MemberId], deque[RaftMessage]] = {}
-        self.leaders: dict[int, MemberId] = {}
-        self.sent: list[tuple[MemberId, MemberId, RaftMessage]] = []
-        self.deaf: set[MemberId] = set()
-        for number, one in enumerate(members):
-            order = RaftMember(one, Random(seed + number), self.now, RaftLog(entry_size), self.snapshot_of(one))
-            order.install_snapshot(1, 0, self.view)
-            self.orders[one] = order
-        for one, other in combinations(members, 2):
-            self.open(one, other)
-
-    def snapshot_of(self, one: MemberId) -> Callable[[], Snapshot]:
-        def snapshot() -> Snapshot:
-            order = self.orders[one]
-            return Snapshot(order.commit_index, order.log.term_at(order.commit_index) or 0, self.dump)
-
-        return snapshot
-
-    def __getitem__(self, one: MemberId) -> RaftMember:
-        return self.orders[one]
-
-    def open(self, one: MemberId, other: MemberId) -> None:
-        """Connect two members."""
-        self.cut.discard(frozenset((one, other)))
-        for sender, receiver in ((one, other), (other, one)):
-            self.lines[sender, receiver] = deque()
-            self.orders[sender].replication.follower_connected(receiver)
-
-    def close(self, one: MemberId, *others: MemberId) -> None:
-        """Disconnect two members, losing messages in flight."""
-        for other in others:
-            self.cut.add(frozenset((one, other)))
-            for sender, receiver in ((one, other), (other, one)):
-                self.lines[sender, receiver].clear()
-                self.orders[sender].replication.follower_disconnected(receiver)
-
-    def collect(self) -> None:
-        """Send outgoing messages and apply committed entries."""
-        for one, order in self.orders.items():
-            order.flush(self.now)
-            self.applied[one].extend(order.committed)
-            order.committed.clear()
-            out = list(order.outbox)
-            order.outbox.clear()
-            for receiver, message in out:
-                self.sent.append((one, receiver, message))
-                if frozenset((one, receiver)) not in self.cut and receiver in self.orders:
-                    self.lines[one, receiver].append(message)
-            if order.is_leader:
-                assert self.leaders.setdefault(order.term, one) == one, f"two lead in term {order.term}"
-
-    def deliver(self, sender: MemberId, receiver: MemberId) -> None:
-        """Deliver the next message of a connection."""
-        message = self.lines[sender, receiver].popleft()
-        order = self.orders[receiver]
-        if isinstance(message, AppendEntries):
-            order.append_entries_received(message, sender, self.now)
-        elif isinstance(message, AppendEntriesReply):
-            order.append_entries_reply_received(message, sender, self.now)
-        elif isinstance(message, RequestVote):
-            order.request_vote_received(message, sender, self.now)
-        elif isinstance(message, RequestVoteReply):
-            order.request_vote_reply_received(message, sender, self.now)
-        elif isinstance(message, InstallSnapshot):
-            if order.install_snapshot_received(message.term, sender, self.now):
-                self.take_state(message, sender, receiver)
-        elif isinstance(message, InstallSnapshotReply):
-            order.install_snapshot_reply_received(message, sender, self.now)
-        self.check()
-
-    def take_state(self, message: InstallSnapshot, sender: MemberId, receiver: MemberId) -> None:
-        order, data = self.orders[receiver], self.state[receiver]
-        if message.offset == 0:
-            data.clear()
-        if message.offset == len(data):
-            data += message.data
-        taken = len(data)
-        if taken >= message.total:
-            assert bytes(data) == self.dump
-            if message.index > order.commit_index:
-                order.install_snapshot(message.index, message.index_term, self.orders[sender].membership)
-                self.applied[receiver] = list(self.applied[sender][: message.index - 1])
-            data.clear()
-        order.outbox.append((sender, InstallSnapshotReply(order.term, message.index, taken)))
-
-    def pump(self) -> None:
-        """Deliver all messages in flight."""
-        for _ in range(10_000):
-            self.collect()
-            waiting = [line for line, messages in self.lines.items() if messages]
-            if not waiting:
-                return
-            for line in waiting:
-                while self.lines[line]:
-                    self.deliver(*line)
-        raise AssertionError("they never stop")
-
-    def pass_time(self, seconds: float, *only: MemberId) -> None:
-        """Advance the clock and tick some members, by default all."""
-        end = self.now + seconds
-        members = [one for one in only or self.orders if one not in self.deaf]
-        while True:
-            at = min(self.orders[one].next_deadline() for one in members)
-            if at > end:
-                self.now = end
-                return
-            self.now = max(self.now, at)
-            for one in members:
-                if self.orders[one].next_deadline() <= self.now:
-                    self.orders[one].tick(self.now)
-            self.pump()
-
-    def elect(self, one: MemberId) -> None:
-        """Let a member start an election before the others."""
-        order = self.orders[one]
-        for other in self.orders.values():
-            other.leader_lost(self.now)
-        self.now += 0.2
-        order.tick(self.now)
-        self.pump()
-        assert order.is_leader
-
-    def log(self, one: MemberId) -> list[LogEntry]:
-        log = self.orders[one].log
-        return log.entries_from(log.snapshot_index + 1)
-
-    def check(self) -> None:
-        """Check Raft's safety: committed entries agree everywhere, and every new leader has them."""
-        longest: list[tuple[int, LogEntry]] = max(self.applied.values(), key=len)
-        for one, applied in self.applied.items():
-            assert applied == longest[: len(applied)], f"{one} has something else committed"
-        for one, other in combinations(self.orders, 2):
-            a, b = self.orders[one].log, self.orders[other].log
-            for index in range(min(a.last_index, b.last_index), max(a.snapshot_index, b.snapshot_index), -1):
-                if a.term_at(index) == b.term_at(index):
-                    low = max(a.snapshot_index, b.snapshot_index) + 1
-                    assert [a.entry_at(at) for at in range(low, index)] == [b.entry_at(at) for at in range(low, index)]
-                    break
-
-
-def events(group: Group, one: MemberId) -> list[bytes]:
-    return [entry.content for _, entry in group.applied[one] if entry.kind is EntryKind.DATA]
+from fyrehose_twisted.consensus.timers import DEFAULT_TIMERS as TIMERS
 
 
 def test_a_member_is_elected_within_the_election_timeout() -> None:
     group = Group(A, B, C)
-    group.pass_time(ELECTION_TIMEOUT[1] + 1.0)
+    group.pass_time(TIMERS.election[1] + 1.0)
     leads = [order for order in group.orders.values() if order.is_leader]
     assert len(leads) == 1
     assert leads[0].has_committed_in_term
@@ -218,7 +36,7 @@ def test_a_member_is_elected_within_the_election_timeout() -> None:
 
 def test_no_pre_vote_before_the_election_timeout() -> None:
     group = Group(A, B, C)
-    group.pass_time(ELECTION_TIMEOUT[0] - 0.01)
+    group.pass_time(TIMERS.election[0] - 0.01)
     assert group.sent == []
 
 
@@ -236,8 +54,8 @@ def test_a_leader_with_a_quorum_keeps_its_term() -> None:
     group.pass_time(60.0)
     assert group[A].is_leader
     assert group[A].term == 1
-    assert group[A].seconds_since_leader(group.now) <= HEARTBEAT_INTERVAL
-    assert group[B].seconds_since_leader(group.now) <= HEARTBEAT_INTERVAL
+    assert group[A].seconds_since_leader(group.now) <= TIMERS.heartbeat
+    assert group[B].seconds_since_leader(group.now) <= TIMERS.heartbeat
 
 
 def test_entries_are_committed_by_a_quorum() -> None:
@@ -336,14 +154,14 @@ def test_a_pre_vote_changes_no_persistent_state() -> None:
 def test_a_follower_refuses_votes_while_its_leader_is_alive() -> None:
     group = Group(A, B, C)
     group.elect(A)
-    group.pass_time(HEARTBEAT_INTERVAL * 1.1)
+    group.pass_time(TIMERS.heartbeat * 1.1)
     heard = group.now
     for one in (A, C):
         for trial in (True, False):
             group[one].request_vote_received(RequestVote(9, 99, 9, trial), B, group.now)
             assert group[one].outbox.pop() == (B, RequestVoteReply(1, False, trial))
         assert group[one].term == 1
-    group.now = heard + LEADER_STICKINESS + 0.01
+    group.now = heard + TIMERS.stickiness + 0.01
     group[C].request_vote_received(RequestVote(9, 99, 9, True), B, group.now)
     assert group[C].outbox.pop() == (B, RequestVoteReply(9, True, True))
     # The leader itself may call an election at any time, and so may a member that lost its leader.
@@ -361,14 +179,14 @@ def test_a_lost_connection_to_the_leader_starts_an_election_soon() -> None:
     group.close(A, B, C)
     at = group.now
     group[B].leader_lost(at)
-    assert FAST_ELECTION_TIMEOUT[0] <= group[B].next_deadline() - at <= FAST_ELECTION_TIMEOUT[1]
+    assert TIMERS.fast_election[0] <= group[B].next_deadline() - at <= TIMERS.fast_election[1]
     assert group[B].leader is None
     deadline = group[B].next_deadline()
     group[B].leader_lost(at + 0.001)
     assert group[B].next_deadline() == deadline
-    assert group[C].next_deadline() - at >= ELECTION_TIMEOUT[0]
+    assert group[C].next_deadline() - at >= TIMERS.election[0]
     group[C].leader_lost(at)
-    group.pass_time(FAST_ELECTION_TIMEOUT[1] + 3 * ELECTION_RETRY[1], B, C)
+    group.pass_time(TIMERS.fast_election[1] + 3 * TIMERS.retry[1], B, C)
     assert group[B].is_leader or group[C].is_leader
 
 
@@ -379,8 +197,8 @@ def test_a_silent_leader_starts_an_election_within_the_timeout() -> None:
     group.close(A, B, C)
     at = group.now
     for one in (B, C):
-        assert ELECTION_TIMEOUT[0] - HEARTBEAT_INTERVAL <= group[one].next_deadline() - at <= ELECTION_TIMEOUT[1]
-    group.pass_time(ELECTION_TIMEOUT[1] + 1.0, B, C)
+        assert TIMERS.election[0] - TIMERS.heartbeat <= group[one].next_deadline() - at <= TIMERS.election[1]
+    group.pass_time(TIMERS.election[1] + 1.0, B, C)
     assert group[B].is_leader or group[C].is_leader
 
 
@@ -390,12 +208,12 @@ def test_a_leader_without_a_quorum_steps_down() -> None:
     group.pass_time(5.0)
     group.close(A, B, C)
     at = group.now
-    group.pass_time(CHECK_QUORUM_TIMEOUT - HEARTBEAT_INTERVAL - 0.1, A)
+    group.pass_time(TIMERS.check_quorum - TIMERS.heartbeat - 0.1, A)
     assert group[A].is_leader
-    group.pass_time(2 * HEARTBEAT_INTERVAL + 0.2, A)
+    group.pass_time(2 * TIMERS.heartbeat + 0.2, A)
     assert not group[A].is_leader
     assert group[A].leader is None
-    assert group[A].seconds_since_leader(group.now) == pytest.approx(group.now - at, abs=HEARTBEAT_INTERVAL + 0.1)
+    assert group[A].seconds_since_leader(group.now) == pytest.approx(group.now - at, abs=TIMERS.heartbeat + 0.1)
 
 
 def test_a_leader_that_hears_from_a_quorum_does_not_step_down() -> None:
@@ -405,7 +223,7 @@ def test_a_leader_that_hears_from_a_quorum_does_not_step_down() -> None:
     group.pass_time(20.0, A, B, C)
     assert group[A].is_leader
     group.close(A, C)
-    group.pass_time(CHECK_QUORUM_TIMEOUT + 2 * HEARTBEAT_INTERVAL, A)
+    group.pass_time(TIMERS.check_quorum + 2 * TIMERS.heartbeat, A)
     assert not group[A].is_leader
 
 
@@ -714,6 +532,12 @@ def test_a_removed_leader_steps_down() -> None:
     group.pass_time(10.0)
     assert group[B].is_leader or group[C].is_leader
     assert {group[B].membership, group[C].membership} == {view_of(B, C)}
+
+
+def test_an_installed_snapshot_is_committed_for_followers_too() -> None:
+    order = Group(A)[A]
+    order.install_snapshot(5, 1, None)
+    assert order.commit_index == order.replication.commit_index == 5
 
 
 def test_bootstrap_makes_a_single_member_the_leader() -> None:

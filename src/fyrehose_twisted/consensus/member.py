@@ -7,7 +7,7 @@ why properties P1 to P5 hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import Enum
 from math import inf
 from random import Random
@@ -19,6 +19,7 @@ from fyrehose_twisted.consensus.messages import (
     AppendEntries,
     AppendEntriesReply,
     EntryKind,
+    ForcedRequestVote,
     InstallSnapshotReply,
     LogEntry,
     MemberId,
@@ -27,13 +28,12 @@ from fyrehose_twisted.consensus.messages import (
     RequestVote,
     RequestVoteReply,
     Snapshot,
+    StartElection,
 )
 from fyrehose_twisted.consensus.replication import LogReplication
-
-HEARTBEAT_INTERVAL = 1.0
-"""Seconds between heartbeats of a leader."""
-CHECK_QUORUM_TIMEOUT = 3.0
-"""Seconds without replies from a quorum after which a leader steps down."""
+from fyrehose_twisted.consensus.state import RaftState
+from fyrehose_twisted.consensus.timers import DEFAULT_TIMERS, RaftTimers
+from fyrehose_twisted.consensus.transfer import LeadershipTransfer
 
 
 class RaftRole(Enum):
@@ -46,66 +46,67 @@ class RaftRole(Enum):
     LEADER = "leader"
 
 
-class RaftMember:
+class RaftMember(RaftState):
     """Raft state of one node. The user calls :meth:`flush`, makes changes durable, sends :attr:`outbox`, and applies
     :attr:`committed`.
 
-    :param me: this incarnation of the node.
-    :param log: its replicated log.
+    The user reports new and lost connections to :attr:`replication`, and may drop any message. Votes and transfers have
+    deadlines. :class:`~fyrehose_twisted.consensus.replication.LogReplication` repairs the loss of entries.
+
     :param snapshot: returns a snapshot of the applied state.
+    :param timers: timers, equal at all members.
+    :param quiet_until: time before which this node neither votes nor starts an election, unless its leader is known to
+        be dead or transfers its leadership. In a group with leases, a member that restarts does not remember its
+        promises, so it is quiet for ``timers.stickiness``.
+    :param may_lead: whether this node may be elected. One that may not is a witness: it votes, and leads only if no
+        other member can be elected without the end of its log, until one has that.
     :ivar outbox: messages to send, each with its receiver.
-    :ivar committed: committed entries to apply, each with its index.
-    :ivar members: voters, as committed.
     :ivar leader: the leader, if known.
-    :ivar dirty: whether term, vote, membership or log changed since they were made durable.
-    :ivar first_unpersisted: index of the first entry that is not durable; 0 if all are.
     :ivar elections: elections that this node started.
     """
 
     def __init__(
-        self, me: MemberId, rng: Random, now: float, log: RaftLog, snapshot: Callable[[], Snapshot], *, term: int = 0
+        self,
+        me: MemberId,
+        rng: Random,
+        now: float,
+        log: RaftLog,
+        snapshot: Callable[[], Snapshot],
+        *,
+        term: int = 0,
+        timers: RaftTimers = DEFAULT_TIMERS,
+        quiet_until: float = -inf,
+        may_lead: bool = True,
     ) -> None:
-        self.me = me
-        self.log = log
-        self.term = term
-        self.voted_for: MemberId | None = None
+        super().__init__(me, log, term)
+        self.timers = timers
+        self.may_lead = may_lead
         self.role = RaftRole.FOLLOWER
         self.leader: MemberId | None = None
-        self._membership: Membership | None = None
-        self.members: frozenset[MemberId] = frozenset()
-        self.commit_index = log.snapshot_index
         self.outbox: list[tuple[MemberId, RaftMessage]] = []
-        self.committed: list[tuple[int, LogEntry]] = []
-        self.dirty = False
-        self.first_unpersisted = 0
-        self.replication = LogReplication(log, self.outbox, snapshot)
+        self.replication = LogReplication(log, self.outbox, snapshot, timers)
         self.elections = 0
-        self._timer = ElectionTimer(rng, now)
+        self._timer = ElectionTimer(rng, now, timers, quiet_until)
         self._votes: set[MemberId] = set()
         self._pending_replies: dict[MemberId, AppendEntriesReply] = {}
-        self._membership_index = 0
         self._term_start_index = 0
+        self._transfer = LeadershipTransfer(self, self.replication, self.outbox, timers.retry[1])
+        self._is_needed = False
 
     # State
 
     @property
-    def membership(self) -> Membership | None:
-        """Committed membership; ``None`` before it is known."""
-        return self._membership
-
-    @membership.setter
-    def membership(self, membership: Membership) -> None:
-        self._membership = membership
-        self.members = frozenset(member for member, _ in membership.members)
-
-    @property
-    def is_voter(self) -> bool:
-        """Whether this node is a voter."""
-        return self.me in self.members
-
-    @property
     def is_leader(self) -> bool:
-        """Whether this node leads."""
+        """Whether this node leads, and may use it."""
+        return self.role is RaftRole.LEADER and self.may_lead
+
+    @property
+    def is_transferring(self) -> bool:
+        """Whether this node leads, but ordered another one to take over, so it must not use its lease in this term."""
+        return self._transfer.successor is not None
+
+    @property
+    def _leads(self) -> bool:
         return self.role is RaftRole.LEADER
 
     @property
@@ -113,14 +114,9 @@ class RaftMember:
         """Whether this node leads and committed an entry of its own term, so that its commit index is current."""
         return self.is_leader and self.commit_index >= self._term_start_index
 
-    @property
-    def membership_change_pending(self) -> bool:
-        """Whether a membership change is not committed yet."""
-        return self._membership_index > self.commit_index
-
     def seconds_since_leader(self, now: float) -> float:
         """Return the seconds since the leader was last heard; on the leader, since a quorum replied."""
-        if not self.is_leader:
+        if not self._leads:
             return now - self._timer.leader_heard_at
         membership = self.membership
         return inf if membership is None else self.replication.seconds_since_quorum(membership, self.me, now)
@@ -129,29 +125,19 @@ class RaftMember:
         """Return the time at which :meth:`tick` is due."""
         return min(self._timer.deadline, self.replication.commit_notice_at)
 
-    def _peers(self) -> list[MemberId]:
-        return [] if self.membership is None else [member for member, _ in self.membership.members if member != self.me]
-
     # Commands
 
     def install_snapshot(self, index: int, term: int, membership: Membership | None) -> None:
-        """Replace the log up to ``index`` by a snapshot that the user has applied."""
-        self.log.reset(index, term)
-        self.commit_index = self.replication.commit_index = index
-        self.committed.clear()
-        self.first_unpersisted = 0
-        if membership is not None:
-            self.membership = membership
-
-    def restore(self, commit_index: int) -> None:
-        """Commit entries that were committed before a restart, up to ``commit_index``."""
-        self._commit_up_to(min(commit_index, self.log.last_index))
+        """See :meth:`~fyrehose_twisted.consensus.state.RaftState.install_snapshot`."""
+        super().install_snapshot(index, term, membership)
+        self.replication.commit_index = index
 
     def bootstrap(self, data: Any, now: float, term: int = 1) -> None:
         """Bootstrap a cluster of this node alone, keeping its log.
 
         :param data: data attached to this node in the membership.
         """
+        assert self.may_lead, "a witness bootstraps no group"
         self._enter_term(term)
         self.membership = Membership(((self.me, data),))
         self.voted_for = self.me
@@ -170,15 +156,30 @@ class RaftMember:
         self._membership_index = self.propose(LogEntry(self.term, EntryKind.MEMBERSHIP, membership))
 
     def leader_lost(self, now: float) -> None:
-        """Elect a new leader soon, because the current one is known to be dead."""
-        if self.is_leader or self._timer.leader_lost:
+        """Elect a new leader soon, because the current one is known to be dead.
+
+        Call it only if :attr:`leader` is known to be dead: it ends the promise not to vote that a lease relies on.
+        """
+        if self._leads or self._timer.leader_lost:
             return
         self.leader = None
         self._timer.lose_leader(now)
 
+    def transfer(self, target: MemberId, now: float) -> bool:
+        """Order ``target`` to take over the leadership at once; return whether it could be ordered to.
+
+        It must be a voter that may lead, is connected, and has the whole log, so propose nothing meanwhile. Before the
+        call, give up the lease for the rest of the term: whenever the order arrives, all members may vote for the
+        target. If it is not elected within ``timers.retry[1]``, this node starts an election itself.
+        """
+        if not self._transfer.order(target, now):
+            return False
+        self._timer.deadline = min(self._timer.deadline, self._transfer.deadline)
+        return True
+
     def step_down(self, now: float) -> None:
         """Give up leadership, if this node leads."""
-        if self.is_leader:
+        if self._leads:
             self._become_follower(None, now)
 
     # Inputs
@@ -188,27 +189,39 @@ class RaftMember:
         self.replication.tick(now)
         if now < self._timer.deadline:
             return
-        if self.is_leader:
-            if self.seconds_since_leader(now) > CHECK_QUORUM_TIMEOUT:
+        if self._leads:
+            if self.seconds_since_leader(now) > self.timers.check_quorum:
                 self._become_follower(None, now)
                 return
-            self._timer.deadline = now + HEARTBEAT_INTERVAL
+            if now >= self._transfer.deadline and self.may_lead:
+                self._become_follower(None, now)
+                self._start_election(now, forced=True)
+                return
+            self._timer.deadline = min(now + self.timers.heartbeat, self._transfer.deadline)
             self.replication.send_heartbeats()
-        elif self.is_voter:
-            self._start_pre_vote(now)
-        else:
+        elif not self.is_voter or not (self.may_lead or self._is_needed):
             self._timer.postpone(now)
+        elif now < self._timer.promised_until:
+            self._timer.deadline = self._timer.promised_until
+        else:
+            self._start_pre_vote(now)
 
-    def request_vote_received(self, message: RequestVote, sender: MemberId, now: float) -> None:
+    def request_vote_received(self, message: RequestVote | ForcedRequestVote, sender: MemberId, now: float) -> None:
         """Answer a vote request."""
         log = self.log
         current = (message.last_term, message.last_index) >= (log.last_term, log.last_index)
-        loyal = self.is_leader or (self.leader not in (None, sender) and self._timer.is_leader_present(now))
-        if message.trial:
+        forced = isinstance(message, ForcedRequestVote)
+        loyal = self._leads or not self._timer.may_vote_for(sender, now)
+        if not (current or loyal or self.may_lead):
+            self._refused_for_its_log(now)
+        loyal = loyal and not forced
+        if isinstance(message, RequestVote) and message.trial:
             granted = message.term > self.term and current and not loyal
             self.outbox.append((sender, RequestVoteReply(message.term if granted else self.term, granted, True)))
             return
         if message.term > self.term and not loyal:
+            if forced or sender == self._timer.leader:
+                self._timer.release()  # The leader no longer leads.
             self._enter_term(message.term)
             self._become_follower(None, now)
         granted = message.term == self.term and current and not loyal and self.voted_for in (None, sender)
@@ -216,6 +229,7 @@ class RaftMember:
             self.voted_for = sender
             self.dirty = True
         if granted:
+            self._is_needed = False
             self._timer.postpone(now)
         self.outbox.append((sender, RequestVoteReply(self.term, granted, False)))
 
@@ -234,44 +248,35 @@ class RaftMember:
         self._votes.add(sender)
         self._count_votes(now)
 
+    def start_election_received(self, message: StartElection, sender: MemberId, now: float) -> None:
+        """Start an election at once, because the leader transfers its leadership to this node."""
+        if message.term == self.term and sender == self.leader and self.is_voter and self.may_lead:
+            self._start_election(now, forced=True)
+
+    def lease_round_received(self, term: int, sender: MemberId, now: float) -> bool:
+        """Follow the sender of a lease round; return whether it is a current leader, so that the round is answered.
+
+        The answer promises not to vote for another member for ``timers.stickiness``, except where this node's
+        docstrings say so. See :class:`~fyrehose_twisted.consensus.lease.LeaderLease`.
+        """
+        return self._follow_sender(term, sender, now)
+
     def append_entries_received(self, message: AppendEntries, sender: MemberId, now: float) -> bool:
         """Append entries from the leader; return whether the sender is a current leader."""
         if message.term < self.term:
             self._pending_replies[sender] = AppendEntriesReply(self.term, False, self.log.last_index)
             return False
-        if self.is_leader and message.term == self.term:
+        if self._leads and message.term == self.term:
             return False  # A term has one leader. The sender is faulty.
         self._accept_leader(message.term, sender, now)
-        log, previous, entries = self.log, message.previous, message.entries
-        if previous < log.snapshot_index:
-            # Entries covered by the snapshot were committed, so they are equal.
-            skip = log.snapshot_index - previous
-            if len(entries) < skip:
-                self._pending_replies[sender] = AppendEntriesReply(self.term, True, previous + len(entries))
-                return True
-            entries = entries[skip:]
-            previous = log.snapshot_index
-        elif log.term_at(previous) != message.previous_term:
-            hint = log.last_possible_match(previous, message.previous_term, self.commit_index)
-            self._pending_replies[sender] = AppendEntriesReply(self.term, False, hint)
-            return True
-        last = previous + len(entries)
-        known = log.matching_entries(previous, entries)
-        if known < len(entries):
-            index = previous + 1 + known
-            if index <= log.last_index:
-                log.truncate_from(index)
-                self._mark_unpersisted(index)
-            self._append_to_log(entries[known:])
-        self._pending_replies[sender] = AppendEntriesReply(self.term, True, last)
-        self._commit_up_to(min(message.commit, last))
+        self._pending_replies[sender] = self._take_entries(message)
         return True
 
     def append_entries_reply_received(self, message: AppendEntriesReply, sender: MemberId, now: float) -> bool:
         """Process a follower's reply; return whether this node has anything new to send or apply."""
         if self._step_down_if_stale(message.term, now):
             return True
-        if not self.is_leader or message.term != self.term:
+        if not self._leads or message.term != self.term:
             return False
         if not self.replication.append_entries_reply_received(message, sender, now):
             return not message.taken
@@ -284,12 +289,15 @@ class RaftMember:
 
     def install_snapshot_reply_received(self, message: InstallSnapshotReply, sender: MemberId, now: float) -> None:
         """Process a follower's reply to a snapshot chunk."""
-        if not self._step_down_if_stale(message.term, now) and self.is_leader:
+        if not self._step_down_if_stale(message.term, now) and self._leads:
             self.replication.install_snapshot_reply_received(message, sender, now)
 
     def install_snapshot_received(self, term: int, sender: MemberId, now: float) -> bool:
         """Follow the sender of a snapshot; return whether it is a current leader."""
-        if term < self.term or (self.is_leader and term == self.term):
+        return self._follow_sender(term, sender, now)
+
+    def _follow_sender(self, term: int, sender: MemberId, now: float) -> bool:
+        if term < self.term or (self._leads and term == self.term):
             return False
         self._accept_leader(term, sender, now)
         return True
@@ -298,25 +306,15 @@ class RaftMember:
 
     def flush(self, now: float) -> None:
         """Put pending entries and replies into :attr:`outbox`."""
-        if self.is_leader:
+        if self._leads:
             if self.membership is not None and self.membership.quorum == 1:
                 self._advance_commit(now)
             self.replication.flush()
+            if not self.may_lead:
+                self._transfer.order_next(now)
         if self._pending_replies:
             self.outbox.extend(self._pending_replies.items())
             self._pending_replies.clear()
-
-    def _append_to_log(self, entries: Iterable[LogEntry]) -> None:
-        entries = list(entries)
-        self._mark_unpersisted(self.log.last_index + 1)
-        self.log.append(entries)
-        for entry in entries:
-            if entry.kind is EntryKind.MEMBERSHIP:
-                self._membership_index = self.log.last_index
-
-    def _mark_unpersisted(self, index: int) -> None:
-        self.dirty = True
-        self.first_unpersisted = index if not self.first_unpersisted else min(self.first_unpersisted, index)
 
     def _advance_commit(self, now: float) -> None:
         """Commit the entries that a quorum has."""
@@ -334,34 +332,25 @@ class RaftMember:
                 self.replication.schedule_commit_notice(now)
 
     def _commit_up_to(self, index: int) -> None:
-        for position in range(self.commit_index + 1, index + 1):
-            entry = self.log.entry_at(position)
-            if entry.kind is EntryKind.MEMBERSHIP:
-                self.membership = entry.content
-                self.dirty = True
-            self.committed.append((position, entry))
-        self.commit_index = self.replication.commit_index = max(self.commit_index, index)
+        super()._commit_up_to(index)
+        self.replication.commit_index = self.commit_index
 
     def _membership_changed(self, now: float) -> None:
         if not self.is_voter:
             self._become_follower(None, now)
             return
-        self.replication.add_followers(self._peers(), now)
+        self.replication.add_followers(self.peers, now)
         self.replication.broadcast_commit()
 
     # Elections
-
-    def _enter_term(self, term: int) -> None:
-        self.term = term
-        self.voted_for = None
-        self.dirty = True
 
     def _accept_leader(self, term: int, leader: MemberId, now: float) -> None:
         if term > self.term:
             self._enter_term(term)
         if self.role is not RaftRole.FOLLOWER or self.leader != leader:
             self._become_follower(leader, now)
-        self._timer.leader_heard(now)
+        self._timer.leader_heard(leader, now)
+        self._is_needed = False
 
     def _step_down_if_stale(self, term: int, now: float) -> bool:
         if term > self.term:
@@ -371,12 +360,13 @@ class RaftMember:
         return False
 
     def _become_follower(self, leader: MemberId | None, now: float) -> None:
-        if self.is_leader:
+        if self._leads:
             self._timer.leader_heard_at = now - self.seconds_since_leader(now)
         self.role = RaftRole.FOLLOWER
         self.leader = leader
         self.replication.stop()
         self._votes.clear()
+        self._transfer.end()
         self._timer.follow(now)
 
     def _start_pre_vote(self, now: float) -> None:
@@ -385,7 +375,7 @@ class RaftMember:
         self.leader = None
         self._votes = {self.me}
         self._timer.candidacy_started(now)
-        self._request_votes(self.term + 1, pre_vote=True)
+        self._ask_for_votes(RequestVote(self.term + 1, self.log.last_index, self.log.last_term, trial=True))
         self._count_votes(now)
 
     def _count_votes(self, now: float) -> None:
@@ -395,28 +385,45 @@ class RaftMember:
         if self.role is RaftRole.CANDIDATE:
             self._become_leader(now, None)
             return
+        self._start_election(now)
+
+    def _start_election(self, now: float, *, forced: bool = False) -> None:
         self._enter_term(self.term + 1)
         self.elections += 1
+        self.leader = None
         self.voted_for = self.me
         self.role = RaftRole.CANDIDATE
         self._votes = {self.me}
         self._timer.candidacy_started(now)
-        self._request_votes(self.term, pre_vote=False)
+        last_index, last_term = self.log.last_index, self.log.last_term
+        if forced:
+            self._ask_for_votes(ForcedRequestVote(self.term, last_index, last_term))
+        else:
+            self._ask_for_votes(RequestVote(self.term, last_index, last_term, trial=False))
         self._count_votes(now)
 
-    def _request_votes(self, term: int, *, pre_vote: bool) -> None:
-        request = RequestVote(term, self.log.last_index, self.log.last_term, pre_vote)
-        self.outbox.extend((member, request) for member in self._peers())
+    def _ask_for_votes(self, request: RequestVote | ForcedRequestVote) -> None:
+        self.outbox.extend((member, request) for member in self.peers)
 
     def _become_leader(self, now: float, bootstrap_membership: Membership | None) -> None:
         self.role = RaftRole.LEADER
         self.leader = self.me
         self._timer.leader_lost = False
+        self._timer.release()
+        self._is_needed = False
         self._pending_replies.clear()
         changed = self.log.last_membership(self.commit_index)
         self._membership_index = 0 if changed is None else changed[0]
-        self.replication.start(self.term, self._peers(), now)
+        self.replication.start(self.term, self.peers, now)
         kind = EntryKind.NO_OP if bootstrap_membership is None else EntryKind.MEMBERSHIP
         self._term_start_index = self.propose(LogEntry(self.term, kind, bootstrap_membership))
-        self._timer.deadline = now + HEARTBEAT_INTERVAL
+        self._timer.deadline = now + self.timers.heartbeat
         self._advance_commit(now)
+
+    # Witness
+
+    def _refused_for_its_log(self, now: float) -> None:
+        """Lead for a moment unless another member does soon: the candidate needs the end of this node's log."""
+        if not self._is_needed:
+            self._is_needed = True
+            self._timer.deadline = min(self._timer.deadline, now + self.timers.retry[1])

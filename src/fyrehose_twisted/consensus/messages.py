@@ -69,8 +69,23 @@ class RequestVote(NamedTuple):
     """Pre-vote: asks only whether the vote would be granted."""
 
 
+class ForcedRequestVote(NamedTuple):
+    """Request for a vote even though the voter has a leader: that leader sent :class:`StartElection`."""
+
+    term: int
+    """Term of that leader, plus one."""
+    last_index: int
+    last_term: int
+
+
+class StartElection(NamedTuple):
+    """Order of the leader to start an election, by which it transfers the leadership to the receiver."""
+
+    term: int
+
+
 class RequestVoteReply(NamedTuple):
-    """Reply to :class:`RequestVote`."""
+    """Reply to :class:`RequestVote` and :class:`ForcedRequestVote`."""
 
     term: int
     granted: bool
@@ -120,5 +135,14 @@ class InstallSnapshotReply(NamedTuple):
 
 
 RaftMessage = (
-    RequestVote | RequestVoteReply | AppendEntries | AppendEntriesReply | InstallSnapshot | InstallSnapshotReply
+    RequestVote
+    | RequestVoteReply
+    | AppendEntries
+    | AppendEntriesReply
+    | InstallSnapshot
+    | InstallSnapshotReply
+    | ForcedRequestVote
+    | StartElection
 )
+"""All messages. The last two occur only in groups that use :meth:`RaftMember.transfer
+<fyrehose_twisted.consensus.member.RaftMember.transfer>`."""

@@ -18,6 +18,7 @@ from fyrehose_twisted.consensus.messages import (
     RaftMessage,
     Snapshot,
 )
+from fyrehose_twisted.consensus.timers import DEFAULT_TIMERS, RaftTimers
 
 MAX_IN_FLIGHT_BYTES = 2**20
 """Bytes of entries in flight to one follower."""
@@ -25,8 +26,6 @@ MAX_APPEND_BYTES = 57_344
 """Bytes of entries in one :class:`AppendEntries`."""
 SNAPSHOT_CHUNK_BYTES = 49_152
 """Bytes of a snapshot in one :class:`InstallSnapshot`."""
-COMMIT_NOTICE_DELAY = 0.005
-"""Seconds by which an advanced commit index may be sent late if no entries carry it."""
 
 
 class FollowerProgress:
@@ -83,6 +82,13 @@ class FollowerProgress:
 class LogReplication:
     """Sender side of log replication: the progress of each follower, and the messages to send next.
 
+    The user reports connections. It calls :meth:`follower_connected` for each new connection on which messages can be
+    sent, even if the loss of the previous one was not reported, and :meth:`follower_disconnected` for each lost one.
+    Without the first call, a follower gets nothing. Each call resends what the previous connection may have lost.
+
+    Messages may be lost, repeated and reordered. Entries are pipelined. A follower answers a heartbeat that does not
+    match its log with the index to continue at, so an unnoticed loss is repaired within two heartbeats.
+
     :param log: the leader's log.
     :param outbox: list to which messages are appended, each with its receiver.
     :param snapshot: returns a snapshot of the applied state.
@@ -93,7 +99,11 @@ class LogReplication:
     """
 
     def __init__(
-        self, log: RaftLog, outbox: list[tuple[MemberId, RaftMessage]], snapshot: Callable[[], Snapshot]
+        self,
+        log: RaftLog,
+        outbox: list[tuple[MemberId, RaftMessage]],
+        snapshot: Callable[[], Snapshot],
+        timers: RaftTimers = DEFAULT_TIMERS,
     ) -> None:
         self.term = 0
         self.commit_index = 0
@@ -102,6 +112,7 @@ class LogReplication:
         self._log = log
         self._outbox = outbox
         self._snapshot = snapshot
+        self._commit_notice = timers.commit_notice
         self._last_append: tuple[tuple[int, int, int, int], AppendEntries] | None = None
         self._connected: set[MemberId] = set()
         self._blocked: set[MemberId] = set()
@@ -237,7 +248,7 @@ class LogReplication:
     def schedule_commit_notice(self, now: float) -> None:
         """Send the advanced commit index soon, unless entries carry it before."""
         if self.commit_notice_at == inf:
-            self.commit_notice_at = now + COMMIT_NOTICE_DELAY
+            self.commit_notice_at = now + self._commit_notice
 
     def tick(self, now: float) -> None:
         """Send the commit index if a notice is due."""

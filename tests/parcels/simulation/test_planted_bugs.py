@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from suite.planted import Bug, Patch, check_seed, each, search
 
-from fyrehose_twisted.consensus import election_timer as timer_module
+from fyrehose_twisted.consensus.election_timer import ElectionTimer
 from fyrehose_twisted.consensus.log import RaftLog
 from fyrehose_twisted.consensus.member import RaftMember
 from fyrehose_twisted.consensus.messages import AppendEntries, MemberId, Membership, RequestVoteReply
+from fyrehose_twisted.consensus.timers import RaftTimers
 from fyrehose_twisted.effects import Peer
 from fyrehose_twisted.parcels.node.bootstrapping import ClusterBootstrap
 from fyrehose_twisted.parcels.node.components import NodeComponents
@@ -350,7 +351,9 @@ def keeps_leading_without_a_quorum(patch: Patch) -> None:
 
 
 def never_replaces_a_lost_leader(patch: Patch) -> None:
-    patch.setattr(timer_module, "ELECTION_TIMEOUT", (1e9, 2e9))
+    original = ElectionTimer.__init__
+    timers = RaftTimers(election=(1e9, 2e9))
+    patch.setattr(ElectionTimer, "__init__", lambda self, rng, now, *_: original(self, rng, now, timers))
     patch.setattr(RaftMember, "leader_lost", lambda self, now: None)
 
 

@@ -6,11 +6,13 @@ from fyrehose_twisted.consensus.member import RaftMember
 from fyrehose_twisted.consensus.messages import (
     AppendEntries,
     AppendEntriesReply,
+    ForcedRequestVote,
     InstallSnapshot,
     InstallSnapshotReply,
     MemberId,
     RequestVote,
     RequestVoteReply,
+    StartElection,
 )
 from fyrehose_twisted.effects import Peer
 from fyrehose_twisted.parcels.node.discovery.links import InboundPeer, LinkTable
@@ -23,7 +25,7 @@ from fyrehose_twisted.parcels.node.peer_faults import PeerFaults
 from fyrehose_twisted.parcels.node.publishing import Publishing
 from fyrehose_twisted.parcels.wire.messages import Heartbeat, Mode
 
-_RAFT_REPLIES = frozenset((AppendEntriesReply, RequestVoteReply))
+_RAFT_REPLIES = (AppendEntriesReply, RequestVoteReply)
 
 
 class MemberExchange:
@@ -166,10 +168,10 @@ class MemberExchange:
         """Queue outgoing Raft messages on their connections."""
         links, write = self._links, self._output.write
         for member, message in self._raft.outbox:
-            if type(message) in _RAFT_REPLIES:
+            if isinstance(message, _RAFT_REPLIES):
                 asked = self.reply_peers.get(member)
                 if asked is not None and asked.number in links.inbound:
                     write(asked, message)
-            else:
+            elif not isinstance(message, (ForcedRequestVote, StartElection)):  # No node transfers its leadership.
                 links.request(member, message)
         self._raft.outbox.clear()

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from fyrehose_twisted.consensus.member import RaftMember
-from fyrehose_twisted.consensus.messages import MemberId, Membership
-from fyrehose_twisted.effects import Address
+from fyrehose_twisted.consensus.membership_changes import next_membership
+from fyrehose_twisted.consensus.messages import MemberId
 from fyrehose_twisted.parcels.node.discovery.links import LinkTable
 from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbour, Neighbours
 from fyrehose_twisted.parcels.node.ordering.delivery import Delivery
 from fyrehose_twisted.parcels.wire.messages import NEIGHBOUR_TIMEOUT, Mode
-
-MAX_VOTERS = 31
-"""Maximum number of voters. Further nodes follow without a vote."""
 
 
 class MembershipChanges:
@@ -109,40 +104,3 @@ class MembershipChanges:
         return self._neighbours.is_alive(member, now) or (
             progress is not None and now - progress.heard_at <= NEIGHBOUR_TIMEOUT
         )
-
-
-def next_membership(
-    raft: RaftMember,
-    joining: Iterable[tuple[MemberId, Address]],
-    is_alive: Callable[[MemberId], bool],
-    leaving: Iterable[MemberId],
-) -> Membership | None:
-    """Return the next membership to propose; ``None`` if no change is needed or possible.
-
-    :param joining: nodes that are not voters yet, with their addresses.
-    :param is_alive: returns whether a member is alive.
-    :param leaving: members that announced their shutdown.
-    """
-    membership = raft.membership
-    if membership is None or not raft.has_committed_in_term or raft.membership_change_pending:
-        return None
-    members = membership.members
-    in_touch = sum(is_alive(one) for one, _ in members)
-    if in_touch < membership.quorum:
-        return None
-    joining = sorted(joining)
-    back = {member.name: member for member, _ in joining}
-    gone = set(leaving)
-    for one, _ in members:
-        if one == raft.me:
-            continue
-        # A node that restarted without state has a new incarnation. The former one never returns.
-        replaced = one.name in back and back[one.name] != one
-        if one in gone or replaced or not is_alive(one):
-            return Membership(tuple(pair for pair in members if pair[0] != one))
-    if len(members) < MAX_VOTERS:
-        for member, address in joining:
-            progress = raft.replication.progress.get(member)
-            if progress is not None and progress.match_index >= raft.commit_index and not progress.probing:
-                return Membership(tuple(sorted((*members, (member, address)))))
-    return None

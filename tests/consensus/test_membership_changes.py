@@ -7,9 +7,8 @@ import pytest
 
 from fyrehose_twisted.consensus.log import RaftLog
 from fyrehose_twisted.consensus.member import RaftMember
+from fyrehose_twisted.consensus.membership_changes import MAX_VOTERS, next_membership
 from fyrehose_twisted.consensus.messages import AppendEntriesReply, MemberId, Membership, Snapshot
-from fyrehose_twisted.parcels.node.log_entries import entry_size
-from fyrehose_twisted.parcels.node.members.membership_changes import MAX_VOTERS, next_membership
 
 A, B, C, D = (MemberId(name, 1) for name in "ABCD")
 HERE = ("10.0.0.1", 1)
@@ -21,7 +20,7 @@ def view_of(*members: MemberId) -> Membership:
 
 def leader(*members: MemberId, others: tuple[MemberId, ...] = ()) -> RaftMember:
     """Return a log led by A that all members have replicated completely."""
-    order = RaftMember(A, Random(1), 0.0, RaftLog(entry_size), lambda: Snapshot(1, 0, b""))
+    order = RaftMember(A, Random(1), 0.0, RaftLog(lambda entry: 1), lambda: Snapshot(1, 0, b""))
     order.install_snapshot(1, 0, view_of(A))
     order.bootstrap(HERE, 0.0)
     for one in (*members, *others):
@@ -131,6 +130,13 @@ def test_number_of_voters_is_limited() -> None:
     assert wanted(order, joining=[last], leaving=[many[-1]]) == view_of(*many[:-1])
 
 
+def test_a_group_may_be_limited_to_fewer_voters() -> None:
+    order = leader(A, B, others=(C,))
+    catch_up(order, C)
+    assert next_membership(order, [(C, HERE)], lambda one: True, [], max_voters=2) is None
+    assert next_membership(order, [(C, HERE)], lambda one: True, [], max_voters=3) == view_of(A, B, C)
+
+
 def test_a_probing_follower_is_not_added() -> None:
     order = leader(A, others=(B,))
     catch_up(order, B)
@@ -141,6 +147,6 @@ def test_a_probing_follower_is_not_added() -> None:
 
 @pytest.mark.parametrize("view", [None])
 def test_no_change_is_proposed_without_a_membership_view(view: None) -> None:
-    order = RaftMember(A, Random(1), 0.0, RaftLog(entry_size), lambda: Snapshot(1, 0, b""))
+    order = RaftMember(A, Random(1), 0.0, RaftLog(lambda entry: 1), lambda: Snapshot(1, 0, b""))
     assert order.membership is view
     assert wanted(order, joining=[B]) is None
