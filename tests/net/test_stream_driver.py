@@ -21,7 +21,7 @@ from twisted.web.client import ResponseNeverReceived
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from fyrehose_twisted.effects import Address, Close, Dial, Peer, Write
+from fyrehose_twisted.effects import Address, Close, Dial, Peer, Send, Write
 from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
 from fyrehose_twisted.interfaces import ILinkNode, IStreamCodec, IStreamDecoder, Outputs
 from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection, describe_failure
@@ -175,6 +175,7 @@ class Running:
         self,
         node: RecordingNode | None = None,
         make_link: Callable[[Any], NodeConnection] = NodeConnection,
+        perform_other: Callable[[Any], None] | None = None,
         **limits: Any,
     ) -> None:
         self.clock = Clock()
@@ -193,6 +194,7 @@ class Running:
             on_failure=self.failures.append,
             endpoint_factory=lambda reactor, address: self.endpoint,
             limits=ConnectionLimits(**limits),
+            perform_other=perform_other,
         )
 
     def keep(self, mark: Any) -> None:
@@ -255,6 +257,29 @@ def test_writes_to_a_peer_are_joined_and_broadcasts_encoded_once() -> None:
     assert first.taken == [b"to both\nmore\n"]
     assert second.taken == [b"to both\n"]
     assert running.codec.encoded == 2
+
+
+def test_effects_that_are_not_of_connections_are_carried_out_in_order_with_the_others() -> None:
+    done: list[Any] = []
+    running = Running(perform_other=lambda effect: done.append((effect, wire.value())))
+    link, wire = running.accept()
+    running.turn()
+    send = Send([b"datagram"], [HERE])
+    running.node.persist = "state"
+    running.want(Write(["a"], link.peer), send, Write(["b"], link.peer))
+    assert done == [(send, b"")]
+    assert running.order == [("kept", "state")]
+    assert wire.taken == [b"a\nb\n"]
+
+
+def test_other_input_uses_the_driver_of_the_node() -> None:
+    running = Running()
+    running.node.effects.append(Dial(THERE))
+    running.links.driver.flush()
+    assert len(running.endpoint.waiting) == 1
+    running.node.events.append("told")
+    running.links.driver.flush()
+    assert running.order == [("told", "told")]
 
 
 def test_a_stream_driver_persists_then_sends_then_emits_events() -> None:

@@ -470,3 +470,23 @@ async def test_reading_pauses_while_the_send_buffer_is_full(
     blocking.room = 10
     await sending.protocol.received(2)
     assert receiving.protocol.datagrams == [b"alone", b"1", b"2"]
+
+
+@pytest_twisted.ensureDeferred
+async def test_guard_is_asked_before_each_system_call(ports: Callable[[], DatagramPort]) -> None:
+    """Also before those for the queue, and what it refuses is discarded."""
+    receiving, sending = ports(), ports()
+    answers = [True, False, True, True, False, True]
+    sending.guard(lambda: answers.pop(0))
+    # Each is longer than the previous one, so that they do not form a burst.
+    sending.send([b"1", b"22", b"333"], [address(receiving)])
+    await receiving.protocol.received(2)
+    blocking = sending.segmenting_socket.socket = Blocking(sending.socket, 0)
+    sending.send([b"4", b"55", b"666"], [address(receiving)])
+    assert receiving.protocol.datagrams == [b"1", b"333"]
+    blocking.room = 1_000
+    answers[:] = [True, False, True]
+    sending.doWrite()
+    await receiving.protocol.received(4)
+    assert receiving.protocol.datagrams == [b"1", b"333", b"4", b"666"]
+    assert answers == []

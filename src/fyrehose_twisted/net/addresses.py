@@ -54,6 +54,14 @@ def parse_host_port(text: str) -> Address:
         raise ConfigurationError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:2323") from None
 
 
+def parse_host_ports(text: str) -> tuple[Address, ...]:
+    """Return hosts and ports of ``HOST:PORT`` or several of them, separated by commas.
+
+    :raises ConfigurationError: if ``text`` has another form.
+    """
+    return tuple(dict.fromkeys(map(parse_host_port, text.split(","))))
+
+
 def format_address(address: Address) -> str:
     """Return ``HOST:PORT``."""
     host, port = address

@@ -21,6 +21,7 @@ from fyrehose_twisted.net.connector import EndpointFactory, PendingConnects
 from fyrehose_twisted.net.write_buffer import WriteCoalescer
 from fyrehose_twisted.process.rate_limited_log import RateLimitedLog
 
+LINK_EFFECTS = (Dial, Write, Close)
 SWEEP_INTERVAL = 1.0
 """Seconds between checks of connection timeouts."""
 
@@ -36,7 +37,9 @@ class StreamDriver:
     :param persist: makes state of the node durable.
     :param on_failure: called if ``persist`` fails; the driver then sends nothing more.
     :param endpoint_factory: returns the client endpoint of an address.
+    :param perform_other: carries out an effect that is not one of connections, for a node that has datagrams, too.
     :ivar node: the node.
+    :ivar driver: driver of the node. Input other than that of connections uses it directly.
     :ivar factory: factory for accepted connections, to be passed to a server endpoint.
     :ivar counters: counters since the start.
     """
@@ -54,6 +57,7 @@ class StreamDriver:
         on_failure: Callable[[Exception], None] | None = None,
         endpoint_factory: EndpointFactory = tcp_endpoint,
         limits: ConnectionLimits | None = None,
+        perform_other: Callable[[Any], None] | None = None,
     ) -> None:
         self.node = node
         self.limits = ConnectionLimits() if limits is None else limits
@@ -62,10 +66,10 @@ class StreamDriver:
         self._make_connection = make_connection
         self._reactor = reactor
         self._rate_limited_log = RateLimitedLog(self.log, reactor.seconds)
-        self._driver = NodeDriver(
+        self.driver = NodeDriver(
             node,
             reactor,
-            perform=self._perform,
+            perform=self._perform if perform_other is None else self._perform_any(perform_other),
             on_event=on_event,
             persist=persist,
             on_failure=on_failure,
@@ -91,7 +95,7 @@ class StreamDriver:
 
     def now(self) -> float:
         """Return the time of the node's clock, UTC seconds since 1970."""
-        return self._driver.now()
+        return self.driver.now()
 
     @property
     def accepted(self) -> int:
@@ -108,7 +112,7 @@ class StreamDriver:
         inputs, self._inputs = self._inputs, []
         for tell, arguments in inputs:
             self._call_node(tell, *arguments)
-        self._driver.flush()
+        self.driver.flush()
         if self._inputs:
             self.flush_soon()
 
@@ -119,7 +123,7 @@ class StreamDriver:
 
     def halt(self) -> None:
         """Ignore all further outputs of the node."""
-        self._driver.stop()
+        self.driver.stop()
 
     def when_all_closed(self) -> Deferred[None]:
         """Return a Deferred that fires when the node has no open connections."""
@@ -162,6 +166,15 @@ class StreamDriver:
             self.log.failure("the node failed in {what}", what=handler.__name__)
 
     # Effects
+
+    def _perform_any(self, perform_other: Callable[[Any], None]) -> Callable[[Any], None]:
+        def perform(effect: Any) -> None:
+            if isinstance(effect, LINK_EFFECTS):
+                self._perform(effect)
+            else:
+                perform_other(effect)
+
+        return perform
 
     def _perform(self, effect: Dial | Write | Close) -> None:
         self._sending = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet import udp
@@ -64,6 +64,7 @@ class DatagramPort(udp.Port):
         self._buffer = bytearray(BATCH_BYTES)
         self._offload = offload
         self.segmenting_socket: SegmentingSocket  # Created together with the socket.
+        self._may_send: Callable[[], bool] | None = None
         self._send_queue: deque[tuple[Burst, Address]] = deque()
         self._queued_bytes = 0
         self._alone = False
@@ -109,6 +110,18 @@ class DatagramPort(udp.Port):
         self.segmenting_socket = SegmentingSocket(created, offload=self._offload, errors=self.send_errors)
         return created
 
+    def guard(self, may_send: Callable[[], bool]) -> None:
+        """Ask ``may_send`` right before each system call that sends. What it refuses is discarded."""
+        self._may_send = may_send
+
+    @property
+    def _sender(self) -> Callable[[Burst, Address], Burst | None]:
+        """Function that sends a burst and returns the unsent part."""
+        return self.segmenting_socket.send if self._may_send is None else self._send_guarded
+
+    def _send_guarded(self, burst: Burst, peer: Address) -> Burst | None:
+        return self.segmenting_socket.send(burst, peer) if self._may_send is None or self._may_send() else None
+
     def doRead(self) -> None:
         """Read up to one batch and pass it to the protocol in one call.
 
@@ -136,7 +149,7 @@ class DatagramPort(udp.Port):
         if self._send_queue:
             self._enqueue(_copies(bursts), peers)
             return
-        send = self.segmenting_socket.send
+        send = self._sender
         for index, peer in enumerate(peers):
             for number, burst in enumerate(bursts):
                 left = send(burst, peer)
@@ -150,7 +163,7 @@ class DatagramPort(udp.Port):
         """Send the queue, then resume reading."""
         while self._send_queue:
             burst, peer = self._send_queue.popleft()
-            left = self.segmenting_socket.send(burst, peer)
+            left = self._sender(burst, peer)
             self._queued_bytes -= len(burst.data)
             if left is not None:
                 self._send_queue.appendleft((left, peer))

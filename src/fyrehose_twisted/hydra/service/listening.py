@@ -7,8 +7,8 @@ from typing import Any
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.hydra.config import Timers
-from fyrehose_twisted.hydra.transports.auth import Authenticator, auth_server_factory
 from fyrehose_twisted.hydra.transports.udp.endpoint import UdpListener, UdpPort
+from fyrehose_twisted.net.auth import Authenticator, auth_server_factory
 from fyrehose_twisted.net.listening import ListeningEndpoint, ListeningPorts
 from fyrehose_twisted.net.options import parse_server_endpoint
 

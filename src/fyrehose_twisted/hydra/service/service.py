@@ -45,10 +45,10 @@ from fyrehose_twisted.hydra.service.event_log import log_event
 from fyrehose_twisted.hydra.service.listening import HydraPorts
 from fyrehose_twisted.hydra.service.metrics import HydraCollector
 from fyrehose_twisted.hydra.service.state_file import StateFile
-from fyrehose_twisted.hydra.transports.auth import Authenticator
 from fyrehose_twisted.hydra.transports.dialer import Dialer
 from fyrehose_twisted.hydra.wire.codec import HydraCodec
 from fyrehose_twisted.interfaces import IIrcListener
+from fyrehose_twisted.net.auth import Authenticator
 from fyrehose_twisted.net.boottime import BoottimeReactor
 from fyrehose_twisted.net.control.server import ControlFactory
 from fyrehose_twisted.net.metrics import metrics_site

@@ -15,12 +15,12 @@ from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.hydra.config import LinkTarget, Timers
 from fyrehose_twisted.hydra.irc.password import read_password
-from fyrehose_twisted.hydra.transports.auth import AuthClientEndpoint, Authenticator
 from fyrehose_twisted.hydra.transports.fifo import FifoEndpoint
 from fyrehose_twisted.hydra.transports.irc import IrcEndpoint, IrcLinkConfig
 from fyrehose_twisted.hydra.transports.link_url import LinkUrl, parse_link
 from fyrehose_twisted.hydra.transports.udp.endpoint import UdpPort
 from fyrehose_twisted.net.addresses import DIAL_TIMEOUT, tcp_endpoint
+from fyrehose_twisted.net.auth import AuthClientEndpoint, Authenticator
 
 _client_from_string: Any = clientFromString
 """Twisted's ``clientFromString``, which has no annotations."""

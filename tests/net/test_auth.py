@@ -25,7 +25,9 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.hydra.transports.auth import (
+from fyrehose_twisted.hydra.wire.codec import HydraCodec
+from fyrehose_twisted.hydra.wire.messages import Call, Keepalive, Malformed
+from fyrehose_twisted.net.auth import (
     MAX_BLANK_LINES,
     MAX_PENDING,
     MAX_PROOF_LINE,
@@ -36,8 +38,6 @@ from fyrehose_twisted.hydra.transports.auth import (
     Authenticator,
     auth_server_factory,
 )
-from fyrehose_twisted.hydra.wire.codec import HydraCodec
-from fyrehose_twisted.hydra.wire.messages import Call, Keepalive, Malformed
 from fyrehose_twisted.net.connection import NodeConnection
 
 reactor: Any = installed_reactor
@@ -237,6 +237,15 @@ class TestSuccess:
         for role, proof in ((b"first", own), (b"second", other)):
             expected = hmac.new(SECRET, b"hydra-proof\0" + kind + role + b"\0" + nonces, "sha256").hexdigest()
             assert proof == b"PROOF " + expected.encode()
+
+    def test_proof_depends_on_the_label(self) -> None:
+        proving = Authenticator(SECRET, Clock(), label=b"other")
+        ours = End(True, proving)
+        nonce = ours.wire.value()[5:37]
+        ours.feed(b"AUTH " + b"ab" * 16 + b"\r\n")
+        nonces = bytes.fromhex(nonce.decode()) + b"\xab" * 16
+        expected = hmac.new(SECRET, b"other-proof\0first\0" + nonces, "sha256").hexdigest().encode()
+        assert ours.wire.value().endswith(b"PROOF " + expected + b"\r\n")
 
     def test_protocol_is_built_after_the_proof_and_then_gets_data_directly(self) -> None:
         ours, theirs = End(True), End(False)
@@ -443,6 +452,16 @@ class TestStrangers:
         carry(one, other)
         assert one.failed == other.failed == "wrong-proof"
 
+    def test_proof_with_another_label_is_wrong(self) -> None:
+        ours, theirs = End(True), End(False)
+        theirs.proving = Authenticator(SECRET, theirs.clock, theirs.counted.append, label=b"other")
+        theirs.factory = auth_server_factory(theirs.speakers, theirs.proving, theirs.clock)
+        theirs.wire = Wire()
+        theirs.prover = theirs.factory.buildProtocol(IPv4Address("TCP", "192.0.2.1", 50_000))
+        theirs.prover.makeConnection(theirs.wire)
+        carry(ours, theirs)
+        assert theirs.failed == "wrong-proof"
+
     def test_symmetric_proof_is_invalid_for_dialler_and_listener(self) -> None:
         ours = End(True, symmetric=True)
         theirs = End(False)
@@ -483,7 +502,7 @@ class TestBounds:
 
         for _ in range(20):
             fail_from("192.0.2.1", b"KNOCK 7\r\n")
-        expected = "hung up on 192.0.2.1: it has no secret, or is not a hydra node"
+        expected = "hung up on 192.0.2.1: it has no secret, or is not a node of this network"
         assert complaints(logged) == [expected]
         assert counted == ["not-auth"] * 20
         fail_from("192.0.2.2", b"KNOCK 7\r\n")

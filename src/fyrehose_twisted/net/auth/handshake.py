@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import hmac
 import re
-import secrets
-from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
 from typing import Any
@@ -21,51 +19,22 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone, ConnectionLost, NoProtocol
 from twisted.internet.interfaces import IDelayedCall, IProtocol, IProtocolFactory, IStreamClientEndpoint
 from twisted.internet.protocol import Factory, Protocol, connectionDone
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from fyrehose_twisted.errors import ConfigurationError, RemoteError
+from fyrehose_twisted.net.auth.authenticator import NONCE_SIZE, AuthenticationFailed, Authenticator
 from fyrehose_twisted.net.connection import describe_failure
-from fyrehose_twisted.process.rate_limited_log import RateLimitedLog
 
-TIMEOUT = 10.0
-"""Seconds that authentication may take."""
 MAX_PROOF_LINE = 200
 """Largest line of the handshake in bytes, without CR LF."""
 MAX_BLANK_LINES = 16
 """Empty lines accepted before the proof; links over pipes use them as keepalives."""
 MAX_PENDING = 64
 """Connections of one factory that may authenticate at once. Another one evicts the oldest."""
-NONCE_SIZE = 16
-"""Size of a nonce in bytes."""
+
 
 _AUTH = re.compile(rb"AUTH ([0-9a-f]{%d})" % (2 * NONCE_SIZE))
 _PROOF = re.compile(rb"PROOF ([0-9a-f]{64})")
-
-REASONS = {
-    "not-auth": "it has no secret, or is not a hydra node",
-    "not-proof": "it sent no valid proof",
-    "wrong-proof": "it has a different secret",
-    "reflected": "it sent one of this node's nonces",
-    "overlong-line": "it sent more data than a proof needs",
-    "silent": f"it did not authenticate within {TIMEOUT:g} s",
-    "closed": "it closed the connection before it was authenticated; its secret may be different or missing",
-    "broken": "the connection failed before it was authenticated",
-    "crowded": "too many connections were pending authentication",
-}
-"""Readable reason for a failed authentication, by counter label."""
-
-
-class AuthenticationFailed(RemoteError):
-    """The peer did not prove that it knows the secret.
-
-    :ivar reason: short stable reason, a key of :data:`REASONS`.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"authentication failed: {REASONS[reason]}")
-        self.reason = reason
 
 
 class AuthRole(Enum):
@@ -75,64 +44,6 @@ class AuthRole(Enum):
     ACCEPTOR = "acceptor"
     EITHER = "either"
     """Both ends dialled."""
-
-
-class Authenticator:
-    """Secret of one node and the nonces of its pending connections.
-
-    If a nonce of this node arrives on another of its connections, a third party has connected the node to itself.
-
-    :param secret: secret shared by all nodes of the network.
-    :param on_failure: called with the reason of each failed authentication.
-    :raises ConfigurationError: if the secret is empty.
-    """
-
-    log = Logger()
-
-    def __init__(self, secret: bytes, reactor: Any, on_failure: Callable[[str], None] | None = None) -> None:
-        if not secret:
-            raise ConfigurationError("the secret is empty")
-        self._secret = secret
-        self._reactor = reactor
-        self._on_failure = on_failure
-        self._rate_limited_log = RateLimitedLog(self.log, reactor.seconds)
-        self._nonces: set[bytes] = set()
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} with {len(self._nonces)} pending>"
-
-    def new_nonce(self) -> bytes:
-        """Return a nonce that counts as this node's until it is released."""
-        nonce = secrets.token_bytes(NONCE_SIZE)
-        self._nonces.add(nonce)
-        return nonce
-
-    def release_nonce(self, nonce: bytes) -> None:
-        """Release a nonce."""
-        self._nonces.discard(nonce)
-
-    def is_own_nonce(self, nonce: bytes) -> bool:
-        """Return whether a nonce is one of this node's."""
-        return nonce in self._nonces
-
-    def compute_proof(self, role: bytes, first: bytes, second: bytes) -> bytes:
-        """Return the proof of the end with a role.
-
-        :param first: nonce of the end that proves first.
-        """
-        return hmac.digest(self._secret, b"hydra-proof\0" + role + b"\0" + first + second, "sha256")
-
-    def start_timer(self, on_timeout: Callable[[], None]) -> IDelayedCall:
-        """Call ``on_timeout`` when authentication has taken too long."""
-        timer: IDelayedCall = self._reactor.callLater(TIMEOUT, on_timeout)
-        return timer
-
-    def record_failure(self, reason: str, source: str, problem: str = "") -> None:
-        """Count and log a failed authentication."""
-        if self._on_failure is not None:
-            self._on_failure(reason)
-        why = f"{REASONS[reason]}: {problem}" if problem else REASONS[reason]
-        self._rate_limited_log.warn(reason, source, "hung up on {source}: {why}", why=why)
 
 
 @implementer(IStreamClientEndpoint)
