@@ -10,19 +10,21 @@ from fuzz.choices import Choices, piece
 from fuzz.seeds import bytes_of, draw
 from fuzz.targets.fyrehose_codec import PACKETS
 from fyrehose_twisted.datagrams import Batch
+from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import PublishQueueFull
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
-from fyrehose_twisted.fyrehose.events import MessagesDelivered, MessagesLost
+from fyrehose_twisted.fyrehose.events import MessagesDelivered, MessagesLost, NumbersSkipped
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode
 from fyrehose_twisted.fyrehose.wire.envelope import wrap
-from fyrehose_twisted.fyrehose.wire.packets import Deliver, Forward, KeepaliveAck
+from fyrehose_twisted.fyrehose.wire.packets import Deliver, Forward, KeepaliveAck, Leader
+from fyrehose_twisted.fyrehose.wire.term_start import TermStart, encode_term_start
 
 BACKBONE = ("192.0.2.1", 2323)
 PEERS = [BACKBONE, ("192.0.2.8", 4002), ("198.51.100.1", 0)]
 START = 1_700_000_000.0
 BUFFER = 8_192
-ACKNOWLEDGE, PUBLISH, PAUSE, RESUME, WAIT = range(251, 256)
+REPORT, START_TERM, ACKNOWLEDGE, PUBLISH, PAUSE, RESUME, WAIT = range(249, 256)
 """Actions that may take the place of a peer."""
 
 
@@ -37,6 +39,9 @@ def seeds() -> Iterable[bytes]:
         ]
         asked = bytes((0, 1)) + piece(encode(Forward(PEERS[1], 5, 9)))
         yield bytes((setup,)) + joined + b"".join(stream) + asked + bytes((PUBLISH, 3, WAIT, 20, PAUSE, 0)) + stream[0]
+        following = bytes((REPORT, 7)) + stream[3] + bytes((REPORT, 11, START_TERM, 8)) + stream[4] + bytes((WAIT, 9))
+        again = bytes((REPORT, 14, START_TERM, 77, WAIT, 90, REPORT, 18))
+        yield bytes((setup | 32,)) + joined + b"".join(stream) + following + again + bytes((PUBLISH, 3, REPORT, 23))
     for start in range(0, len(packets), 8):
         yield b"\0" + joined + b"".join(bytes((0, 1)) + piece(data) for data in packets[start : start + 8])
     for data in bytes_of("fyrehose"):
@@ -54,7 +59,7 @@ def one(data: bytes) -> None:
         history_bytes=BUFFER,
         buffer_bytes=BUFFER,
     )
-    node = Client(BACKBONE, config, Random(1), START)
+    node = Client(PEERS[:2] if setup & 32 else BACKBONE, config, Random(1), START)
     following = 0
     node.tick(now)
     tokens = [b""]
@@ -62,7 +67,9 @@ def one(data: bytes) -> None:
         kind, count = choices.number(), choices.number()
         arrivals: list[tuple[bytes, tuple[str, int]]] = []
         if kind == ACKNOWLEDGE:
-            arrivals = [(encode(KeepaliveAck(tokens[-1])), BACKBONE)]
+            arrivals = [(encode(KeepaliveAck(tokens[-1])), PEERS[count % 2])]
+        elif kind in (REPORT, START_TERM):
+            arrivals = _takeover(kind, count, tokens[-1] or bytes(16))
         elif kind == PUBLISH:
             with contextlib.suppress(PublishQueueFull):
                 node.publish(bytes(count), now)
@@ -94,9 +101,19 @@ def one(data: bytes) -> None:
         assert deadline is None or deadline < now + 600
 
 
+def _takeover(kind: int, count: int, token: bytes) -> list[tuple[bytes, Address]]:
+    """Return a LEADER of a backbone, or the first message of a term."""
+    peer, term = PEERS[count % 2], 1 + count // 4 % 8
+    if kind == REPORT:
+        leader = peer if count & 2 else PEERS[count // 32 % 3]
+        return [(encode(Leader(token, term, leader, count & 3 == 3, (*PEERS[:2], ("192.0.2.9", 9)))), peer)]
+    first = 4 + 30 * term
+    return [(encode(Deliver(first, encode_term_start(TermStart(term, first - 1 - count // 16, first)))), peer)]
+
+
 def _check_order(event: object, following: int) -> int:
     """Check the order of an event and return the lowest number that may follow."""
-    if isinstance(event, MessagesLost):
+    if isinstance(event, (MessagesLost, NumbersSkipped)):
         assert following <= event.first <= event.last
         return event.last + 1
     if isinstance(event, MessagesDelivered):

@@ -12,19 +12,26 @@ from fyrehose_twisted.errors import MalformedPacket
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode
 from fyrehose_twisted.fyrehose.wire.packets import (
     MAX_SEQUENCE,
+    Asked,
     Deliver,
     Dialect,
     Forward,
+    Head,
+    Holding,
+    Holds,
     Keepalive,
     KeepaliveAck,
+    Leader,
     Packet,
     Push,
     Request,
+    Status,
 )
 
 _sequences, _data = st.integers(0, MAX_SEQUENCE), st.binary(max_size=30)
 _addresses = st.tuples(st.sampled_from(["0.0.0.0", "192.0.2.7", "255.255.255.255"]), st.integers(0, 65_535))
 _tokens = st.binary(min_size=16, max_size=16)
+_terms, _holdings = st.integers(0, 9), st.builds(Holding, _sequences, _sequences)
 PACKETS: st.SearchStrategy[Packet] = st.one_of(
     st.builds(Deliver, _sequences, _data),
     st.builds(Push, _data, st.sampled_from(Dialect), st.booleans()),
@@ -32,6 +39,11 @@ PACKETS: st.SearchStrategy[Packet] = st.one_of(
     st.builds(Forward, _addresses, st.integers(0, 9), st.integers(9, 99)),
     st.builds(Keepalive, _addresses, st.integers(0, 2**48 - 1), _tokens),
     st.builds(KeepaliveAck, _tokens | st.just(b"")),
+    st.builds(Holds, _tokens, _sequences, _holdings, _sequences),
+    st.builds(Status, _tokens, _sequences, _sequences, st.lists(_holdings, max_size=2).map(tuple)),
+    st.builds(Asked, _tokens, st.integers(0, 9), st.integers(9, 99), st.integers(0, 9)),
+    st.builds(Leader, _tokens, _terms, _addresses, st.booleans(), st.lists(_addresses, max_size=3).map(tuple)),
+    st.builds(Head, _tokens, _terms, _sequences),
 )
 """Strategy of encodable packets."""
 

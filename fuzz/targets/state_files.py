@@ -10,11 +10,14 @@ from typing import Any
 
 from fuzz.checks import attempt
 from fuzz.choices import Choices
-from fyrehose_twisted.consensus.messages import EntryKind, LogEntry, MemberId, Membership
+from fyrehose_twisted.consensus.messages import EntryKind, LogEntry, MemberId, Membership, Snapshot
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.freenet.service.state_file import StateFile as FreenetState
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, SequenceCheckpoint
+from fyrehose_twisted.fyrehose.node.member.persistent_state import EMPTY_GROUP, MemberState, encode_group
+from fyrehose_twisted.fyrehose.service.member.state_file import MemberStateFile
 from fyrehose_twisted.fyrehose.service.state_file import SequenceFile as BackboneState
+from fyrehose_twisted.fyrehose.wire.member_messages import MemberData, NumberBounds
 from fyrehose_twisted.fyrehose.wire.packets import Dialect
 from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.hydra.service.state_file import StateFile as HydraState
@@ -45,7 +48,11 @@ def _promises(path: Path) -> Any:
     return StateFile(path, boot_id=lambda: BOOT)
 
 
-OPEN: tuple[Callable[[Path], Any], ...] = (_backbone, _freenet, _hydra, _promises)
+def _member(path: Path) -> Any:
+    return MemberStateFile(path, "fyrehose://s", "a", read_boot_id=lambda: BOOT)
+
+
+OPEN: tuple[Callable[[Path], Any], ...] = (_backbone, _freenet, _hydra, _promises, _member)
 
 
 @cache
@@ -53,7 +60,7 @@ def _written() -> list[bytes]:
     """Return a file of each kind."""
     directory = Path(_DIRECTORY.name)
     paths = [directory / f"written-{way}" for way in range(len(OPEN))]
-    backbone, freenet, hydra, promises = (open_it(path) for open_it, path in zip(OPEN, paths, strict=True))
+    backbone, freenet, hydra, promises, member = (open_it(path) for open_it, path in zip(OPEN, paths, strict=True))
     address = "192.0.2.7", 4_000
     client = KnownClient(address, address, 0, Dialect.V2, 3, 1_000.0)
     backbone.persist(SequenceCheckpoint(7, 4_096, ((address, client),)))
@@ -68,8 +75,17 @@ def _written() -> list[bytes]:
         LogEntry(1, EntryKind.DATA, (PublisherRun("node-1", 1, 1, (b"a", b"b")),)),
     ]
     promises.persist(StateChange(1, MemberId("node-1", 9), 5, 0, None, 1, entries))
+    me, data = MemberId("a", 9), MemberData(("192.0.2.7", 2_323), ("192.0.2.7", 2_324), False)
+    log = (
+        LogEntry(1, EntryKind.MEMBERSHIP, Membership(((me, data),))),
+        LogEntry(1, EntryKind.NO_OP, None),
+        LogEntry(1, EntryKind.DATA, NumberBounds(4_096, 7)),
+    )
+    state = MemberState(me, 1, me, 1, Snapshot(0, 0, encode_group(EMPTY_GROUP)), log[:2])
+    member.persist(state)
+    member.persist(state._replace(entries=log, commit_index=2))
     found = [path.read_bytes() for path in paths]
-    for one_of_them in (backbone, freenet, hydra, promises):
+    for one_of_them in (backbone, freenet, hydra, promises, member):
         one_of_them.close()
     return found
 

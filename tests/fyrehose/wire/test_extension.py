@@ -12,11 +12,14 @@ from fyrehose_twisted.fyrehose.wire.codec import decode, encode
 from fyrehose_twisted.fyrehose.wire.extension import ExtensionKind
 from fyrehose_twisted.fyrehose.wire.packets import (
     MAX_HOLDINGS,
+    MAX_MEMBERS,
     MAX_SEQUENCE,
     Asked,
     Extension,
+    Head,
     Holding,
     Holds,
+    Leader,
     PacketType,
     Status,
 )
@@ -25,6 +28,8 @@ TOKEN = bytes(range(16))
 
 numbers = st.integers(0, MAX_SEQUENCE + 1)
 tokens = st.binary(min_size=16, max_size=16)
+terms = st.integers(0, 2**64 - 1)
+addresses = st.tuples(st.ip_addresses(v=4).map(str), st.integers(0, 65_535))
 holdings = st.builds(Holding, numbers, numbers)
 extensions: st.SearchStrategy[Extension] = st.one_of(
     st.builds(Holds, tokens, numbers, holdings, numbers),
@@ -32,6 +37,8 @@ extensions: st.SearchStrategy[Extension] = st.one_of(
     st.tuples(numbers, numbers).flatmap(
         lambda pair: st.builds(Asked, tokens, st.just(min(pair)), st.just(max(pair)), st.integers(0, 2**32 - 1))
     ),
+    st.builds(Leader, tokens, terms, addresses, st.booleans(), st.lists(addresses, max_size=MAX_MEMBERS).map(tuple)),
+    st.builds(Head, tokens, terms, numbers),
 )
 
 
@@ -73,6 +80,15 @@ def test_an_asked_packet_with_an_empty_range_is_malformed() -> None:
     assert reason(body + crc32(body).to_bytes(4, "big")) == "range"
 
 
+def test_unknown_flags_of_a_leader_packet_are_ignored() -> None:
+    leader = Leader(TOKEN, 7, ("127.0.0.1", 2323), True, (("127.0.0.1", 2325),))
+    body = bytearray(encode(leader)[:-4])
+    assert body[32] == 1
+    body[32] = 0xFE
+    changed = decode(bytes(body) + crc32(body).to_bytes(4, "big"))
+    assert changed == Leader(TOKEN, 7, leader.leader, False, leader.members)
+
+
 @pytest.mark.parametrize(
     "packet",
     [
@@ -80,6 +96,12 @@ def test_an_asked_packet_with_an_empty_range_is_malformed() -> None:
         Holds(TOKEN, MAX_SEQUENCE + 2, Holding(1, 1)),
         Status(TOKEN, 1, -1),
         Status(TOKEN, 1, 1, (Holding(1, 1),) * (MAX_HOLDINGS + 1)),
+        Leader(TOKEN, 2**64),
+        Leader(TOKEN, 1, ("localhost", 2323)),
+        Leader(TOKEN, 1, members=(("127.0.0.1", 70_000),)),
+        Leader(TOKEN, 1, members=(("127.0.0.1", 2323),) * (MAX_MEMBERS + 1)),
+        Head(TOKEN, -1, 1),
+        Head(TOKEN, 1, MAX_SEQUENCE + 2),
     ],
 )
 def test_encoding_an_extension_field_out_of_range_is_refused(packet: Extension) -> None:

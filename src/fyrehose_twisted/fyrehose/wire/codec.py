@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import struct
-from socket import AF_INET, inet_ntoa, inet_pton
+from socket import inet_ntoa
 
 from fyrehose_twisted.effects import Address, Datagram
 from fyrehose_twisted.errors import MalformedPacket, MessageTooLarge, UnencodableMessage
+from fyrehose_twisted.fyrehose.wire.address import pack_address
 from fyrehose_twisted.fyrehose.wire.extension import decode_extension, encode_extension
 from fyrehose_twisted.fyrehose.wire.packets import (
     AGAIN,
@@ -21,9 +22,11 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     Deliver,
     Dialect,
     Forward,
+    Head,
     Holds,
     Keepalive,
     KeepaliveAck,
+    Leader,
     Packet,
     PacketType,
     Push,
@@ -62,7 +65,7 @@ def encode(packet: Packet) -> bytes:
             if len(token) not in (0, TOKEN_SIZE):
                 raise UnencodableMessage(f"token of {len(token)} bytes; it must have 16, or none in version 1")
             return bytes([PacketType.KEEPALIVE_ACK]) + token
-        case Holds() | Status() | Asked():
+        case Holds() | Status() | Asked() | Leader() | Head():
             return encode_extension(packet)
 
 
@@ -97,12 +100,12 @@ def _data_header(kind: int, size: int, sequence: int) -> bytes:
 def _encode_range(kind: PacketType, address: Address, first: int, last: int) -> bytes:
     if not 0 <= first <= last <= MAX_SEQUENCE:
         raise UnencodableMessage(f"range {first}..{last} is empty or outside 0..{MAX_SEQUENCE}")
-    host, port = _pack_address(address)
+    host, port = pack_address(address)
     return RANGE.pack(kind, host, port, first >> 32, first & 0xFFFFFFFF, last >> 32, last & 0xFFFFFFFF)
 
 
 def _encode_keepalive(address: Address, flags: int, token: bytes, dialect: Dialect) -> bytes:
-    host, port = _pack_address(address)
+    host, port = pack_address(address)
     if dialect is Dialect.V1:
         if flags or token.strip(b"\0"):
             raise UnencodableMessage("a KEEPALIVE of version 1 has neither flags nor a token")
@@ -112,16 +115,6 @@ def _encode_keepalive(address: Address, flags: int, token: bytes, dialect: Diale
     if len(token) != TOKEN_SIZE:
         raise UnencodableMessage(f"token of {len(token)} bytes; it must have 16")
     return KEEPALIVE_V2.pack(PacketType.KEEPALIVE, host, port, flags >> 32, flags & 0xFFFFFFFF, token)
-
-
-def _pack_address(address: Address) -> tuple[bytes, int]:
-    host, port = address
-    if not 0 <= port <= 65_535:
-        raise UnencodableMessage(f"port {port} is outside 0..65535")
-    try:
-        return inet_pton(AF_INET, host), port
-    except (OSError, ValueError):  # inet_aton would also take "127.1"
-        raise UnencodableMessage(f"{host!r} is not an IPv4 address in dotted form") from None
 
 
 def decode(datagram: Datagram, *, truncated: bool = False) -> Packet:

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import struct
 import zlib
-from enum import IntEnum
+from enum import IntEnum, IntFlag
+from socket import inet_ntoa
 
 from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
+from fyrehose_twisted.fyrehose.wire.address import pack_address
 from fyrehose_twisted.fyrehose.wire.packets import (
     MAX_HOLDINGS,
+    MAX_MEMBERS,
     MAX_SEQUENCE,
     TOKEN_SIZE,
     Asked,
     Extension,
+    Head,
     Holding,
     Holds,
+    Leader,
     PacketType,
     Status,
 )
@@ -29,14 +34,26 @@ class ExtensionKind(IntEnum):
     HOLDS = 1
     STATUS = 2
     ASKED = 3
+    LEADER = 4
+    HEAD = 5
+
+
+class _LeaderFlags(IntFlag):
+    """Last byte of the fixed part of a LEADER. The other bits are sent as 0 and ignored."""
+
+    ASKS_HEAD = 0x1
 
 
 _HOLDS = struct.Struct(">BB16sQQQQ")
 _STATUS = struct.Struct(">BB16sQQ")
 _HOLDING = struct.Struct(">QQ")
 _ASKED = struct.Struct(">BB16sQQL")
+_LEADER = struct.Struct(">BB16sQ4sHB")
+_MEMBER = struct.Struct(">4sH")
+_HEAD = struct.Struct(">BB16sQQ")
 _CRC = struct.Struct(">L")
 _MAX_LEFT = 2**32 - 1
+_MAX_TERM = 2**64 - 1
 
 
 def encode_extension(packet: Extension) -> bytes:
@@ -61,6 +78,17 @@ def _encode(packet: Extension) -> bytes:
         case Asked(token, first, last, left):
             _check_encodable(first, last)
             return _ASKED.pack(PacketType.EXTENSION, ExtensionKind.ASKED, token, first, last, min(left, _MAX_LEFT))
+        case Leader(token, term, leader, asks_head, members):
+            if len(members) > MAX_MEMBERS:
+                raise UnencodableMessage(f"{len(members)} members do not fit a LEADER; it describes {MAX_MEMBERS}")
+            _check_term(term)
+            flags = _LeaderFlags.ASKS_HEAD if asks_head else 0
+            head = _LEADER.pack(PacketType.EXTENSION, ExtensionKind.LEADER, token, term, *pack_address(leader), flags)
+            return head + b"".join(_MEMBER.pack(*pack_address(member)) for member in members)
+        case Head(token, term, highest):
+            _check_term(term)
+            _check_encodable(highest)
+            return _HEAD.pack(PacketType.EXTENSION, ExtensionKind.HEAD, token, term, highest)
 
 
 def decode_extension(datagram: bytes) -> Extension:
@@ -95,6 +123,22 @@ def _decode(kind: ExtensionKind, datagram: bytes) -> Extension:
             if first > last:
                 raise MalformedPacket("range", f"ASKED from {first} to {last} is empty")
             return Asked(token, first, last, left)
+        case ExtensionKind.LEADER:
+            more = size - _LEADER.size
+            _check_size(kind, size, 0 <= more <= MAX_MEMBERS * _MEMBER.size and more % _MEMBER.size == 0)
+            _, _, token, term, host, port, flags = _LEADER.unpack_from(datagram)
+            members = tuple((inet_ntoa(host), port) for host, port in _MEMBER.iter_unpack(datagram[_LEADER.size :]))
+            return Leader(token, term, (inet_ntoa(host), port), bool(flags & _LeaderFlags.ASKS_HEAD), members)
+        case ExtensionKind.HEAD:
+            _check_size(kind, size, size == _HEAD.size)
+            _, _, token, term, highest = _HEAD.unpack(datagram)
+            _check_decoded(highest)
+            return Head(token, term, highest)
+
+
+def _check_term(term: int) -> None:
+    if not 0 <= term <= _MAX_TERM:
+        raise UnencodableMessage(f"term {term} is outside 0..{_MAX_TERM}")
 
 
 def _check_encodable(*numbers: int) -> None:

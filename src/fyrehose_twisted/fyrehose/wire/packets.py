@@ -27,6 +27,9 @@ TOKEN_SIZE = 16
 MAX_HOLDINGS = 16
 """Maximum number of journals in one STATUS."""
 
+MAX_MEMBERS = 7
+"""Maximum number of backbones in one LEADER."""
+
 
 class PacketType(IntEnum):
     """First byte of a packet. Each type is a single bit; the remaining bit is :data:`CONFIRM`."""
@@ -38,7 +41,7 @@ class PacketType(IntEnum):
     KEEPALIVE = 0x10
     KEEPALIVE_ACK = 0x20
     EXTENSION = 0x40
-    """Extension of this library, sent only to peers that set a flag of this library: HOLDS, STATUS and ASKED."""
+    """Extension of this library, sent only to peers that set a flag of this library."""
 
 
 CONFIRM = 0x80
@@ -59,7 +62,7 @@ class Flags(IntFlag):
     DURABLE = 0x4
     """The client stores the stream in a durable journal and reports its progress with HOLDS."""
     EXTENSIONS = 0x8
-    """The client understands STATUS and ASKED."""
+    """The client understands STATUS, ASKED and LEADER."""
     WATCHES = 0x10
     """The client requests a STATUS whenever a journal has synced more of the stream."""
 
@@ -187,5 +190,37 @@ class Asked:
     left: int
 
 
-Extension = Holds | Status | Asked
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Extension: report of a member of a group of backbones on the member that leads the stream.
+
+    :ivar token: token of the client's latest KEEPALIVE to the sender.
+    :ivar term: latest term that the sender knows of.
+    :ivar leader: address at which the leader of the term serves clients; :data:`ANY_ADDRESS` if none is known.
+    :ivar asks_head: the sender leads and waits for a HEAD of the client before it assigns the first number of the term.
+    :ivar members: addresses of the members that serve clients, at most :data:`MAX_MEMBERS`.
+    """
+
+    token: bytes
+    term: int
+    leader: Address = ANY_ADDRESS
+    asks_head: bool = False
+    members: tuple[Address, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Extension: answer of a client to a LEADER that asks for it.
+
+    :ivar token: token of the client's latest KEEPALIVE to the leader.
+    :ivar term: term of the LEADER.
+    :ivar highest: highest number that the client holds; 0 if it holds none.
+    """
+
+    token: bytes
+    term: int
+    highest: int
+
+
+Extension = Holds | Status | Asked | Leader | Head
 Packet = Deliver | Push | Request | Forward | Keepalive | KeepaliveAck | Extension
