@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.events import ClientCounters
+from fyrehose_twisted.fyrehose.events import ClientCounters, MessagesDelivered
 from fyrehose_twisted.fyrehose.node.client.deduplication import Deduplicator
+from fyrehose_twisted.fyrehose.node.client.delivery_queue import DeliveryQueue
 from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import SendQueue
 from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MessageRun
 from fyrehose_twisted.fyrehose.wire.envelope import unwrap, wrap
+from fyrehose_twisted.fyrehose.wire.term_start import TermStart, decode_term_start, encode_term_start
 from fyrehose_twisted.journal.cli.cat import RecordPrinter, StreamPosition
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
 from fyrehose_twisted.journal.repeat_marking import RepeatMarker
@@ -35,8 +37,9 @@ PUBLISHERS = b"someones", b"another1"
 groups = st.tuples(
     # Numbers lost before the group: none, or about the repeat window.
     st.sampled_from([0, 0, 1, 5]) | st.integers(WINDOW - 12, WINDOW + 3),
-    # Publisher, first counter and length of a run; a message without an envelope in place of publisher 2.
-    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 6), st.integers(1, 5)), min_size=1, max_size=4),
+    # Publisher, first counter and length of a run; a message without an envelope in place of publisher 2, and the start
+    # of a term in place of publisher 3, which every second one only resembles.
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6), st.integers(1, 5)), min_size=1, max_size=4),
 )
 streams = st.lists(groups, min_size=1, max_size=5)
 
@@ -52,15 +55,23 @@ def numbered(stream: Stream) -> dict[int, bytes]:
         for publisher, counter, length in runs:
             for row in range(length):
                 text = b"%d:%d" % (publisher, counter + row)
-                envelope = b"" if publisher == 2 else wrap(PUBLISHERS[publisher], counter + row, b"")
+                envelope = b"" if publisher >= 2 else wrap(PUBLISHERS[publisher], counter + row, b"")
                 messages[number] = envelope + text
+                if publisher == 3:
+                    messages[number] = start_of_term(number, is_real=(counter + row) % 2 == 0)
                 number += 1
     return messages
 
 
+def start_of_term(number: int, *, is_real: bool) -> bytes:
+    first = number if is_real else number + 1
+    return encode_term_start(TermStart(1 + number % 3, first - 1, first))
+
+
 def repeats_of(messages: dict[int, bytes]) -> set[int]:
-    """Return the numbers of repeats by definition."""
-    return {
+    """Return the numbers of repeats, and of starts of terms, by definition."""
+    starts = {number for number, data in messages.items() if decode_term_start(number, data) is not None}
+    return starts | {
         number
         for number, data in messages.items()
         if unwrap(data) is not None
@@ -104,10 +115,14 @@ def searched(sources: JournalDirectory, **selection: Any) -> list[dict[str, Any]
 def subscribed(messages: dict[int, bytes]) -> list[int]:
     counters = ClientCounters()
     outbox = SendQueue(ClientConfig().outbox, b"nobodyyy")
-    unwrapping = Deduplicator(outbox, counters, raw=False)
+    deliveries = DeliveryQueue(Deduplicator(outbox, counters, raw=False), counters)
+    deliveries.has_terms = True
     numbers: list[int] = []
     for number, data in messages.items():
-        numbers += [message.sequence for message in unwrapping.deliverable(MessageRun(number, [data], [0]))]
+        deliveries.add(MessageRun(number, [data], [0]))
+        while (event := deliveries.take()) is not None:
+            if isinstance(event, MessagesDelivered):
+                numbers += [message.sequence for message in event.messages]
     return numbers
 
 

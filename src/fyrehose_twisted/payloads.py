@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from fyrehose_twisted.freenet.wire.signing import strip_signature
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, MAGIC, envelope_columns
+from fyrehose_twisted.fyrehose.wire.term_start import term_start_numbers
 from fyrehose_twisted.hydra.wire.lines import untag
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.parcels.service.journal_history import unpack_event
@@ -46,7 +47,8 @@ def envelope_finder(stream: str) -> Callable[[Block], Envelopes] | None:
 
 
 def _find_envelopes(block: Block) -> Envelopes:
-    return envelope_columns(block.positions, block.offsets, block.payload)
+    columns = block.positions, block.offsets, block.payload
+    return envelope_columns(*columns)._replace(unpublished=term_start_numbers(*columns))
 
 
 def _event_data(payload: bytes) -> bytes:

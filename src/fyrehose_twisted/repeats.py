@@ -20,6 +20,7 @@ COUNTERS_PER_PAGE = 1_024
 
 
 Numbers = NDArray[np.uint64]
+_EMPTY: Numbers = np.array([], np.uint64)
 
 
 SPARE_RANGES = 16
@@ -43,17 +44,19 @@ class Envelopes(NamedTuple):
     numbers: Numbers
     publishers: Numbers
     counters: Numbers
+    unpublished: Numbers = _EMPTY
+    """Numbers of messages that no publisher published, such as the start of a term. Readers treat them as repeats."""
 
     def runs(self) -> list[EnvelopeRun]:
         """Return the envelopes as runs of maximum length."""
         if not len(self.numbers):
             return []
-        numbers, publishers, counters = self
+        numbers, publishers, counters, _ = self
         follows = (publishers[1:] == publishers[:-1]) & (counters[1:] - counters[:-1] == 1) & (counters[1:] != 0)
         follows &= numbers[1:] - numbers[:-1] == 1
         begins = np.append(0, np.flatnonzero(~follows) + 1)
         lengths = np.diff(begins, append=len(numbers))
-        return list(map(EnvelopeRun, *(column[begins].tolist() for column in self), lengths.tolist()))
+        return list(map(EnvelopeRun, *(column[begins].tolist() for column in self[:3]), lengths.tolist()))
 
     def keys(self) -> Numbers:
         """Return a hash of publisher and counter for each envelope. Collisions are rare."""
@@ -67,7 +70,6 @@ class Envelopes(NamedTuple):
 
 
 _HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_EMPTY: Numbers = np.array([], np.uint64)
 NO_ENVELOPES = Envelopes(_EMPTY, _EMPTY, _EMPTY)
 
 

@@ -102,6 +102,13 @@ class Disconnected(NamedTuple):
     """Event: the backbone has not answered for 5 s."""
 
 
+class LeaderChanged(NamedTuple):
+    """Event: a member of a group of backbones leads the stream in ``term``, as far as this client knows."""
+
+    term: int
+    leader: Address
+
+
 class KeepaliveAcked(NamedTuple):
     """Event: a KEEPALIVE was answered after ``round_trip`` seconds."""
 
@@ -220,6 +227,46 @@ class StreamClaimRejected:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenOver:
+    """Event: this member of a group numbers messages now.
+
+    :ivar term: its term.
+    :ivar held_up_to: highest number of the earlier terms that somebody holds. The numbers between it and ``first`` were
+        never given, or are gone.
+    :ivar first: first number of the term.
+    :ivar answers: number of clients that told what they hold.
+    :ivar seconds: time that their answers took.
+    """
+
+    term: int
+    held_up_to: int
+    first: int
+    answers: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipChanged:
+    """Event: the leader of this member's group has changed.
+
+    :ivar term: current term.
+    :ivar leader: name of the leader; ``None`` if none is known.
+    :ivar leads: whether this member leads.
+    """
+
+    term: int
+    leader: str | None
+    leads: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MembersChanged:
+    """Event: the members of the group have changed. ``names`` are their names."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NumbersExhausted:
     """Event: the last sequence number was assigned."""
 
@@ -250,7 +297,11 @@ class BackboneCounters:
 
 @dataclass(slots=True)
 class ClientCounters:
-    """Counters of a client since its start. Drops are counted by reason in ``drops``."""
+    """Counters of a client since its start. Drops are counted by reason in ``drops``.
+
+    :ivar skipped: numbers that backbones which took over from one another left unused.
+    :ivar leader_changes: times that another backbone took over, or the same one again.
+    """
 
     received: int = 0
     delivered: int = 0
@@ -258,6 +309,8 @@ class ClientCounters:
     repeats: int = 0
     repaired: int = 0
     lost: int = 0
+    skipped: int = 0
+    leader_changes: int = 0
     requests: int = 0
     pushes: int = 0
     published: int = 0
@@ -270,6 +323,26 @@ class MessagesLost(NamedTuple):
 
     first: int
     last: int
+
+
+class NumbersSkipped(NamedTuple):
+    """Event: numbers ``first`` to ``last`` are not part of the stream. A backbone that took over left them unused."""
+
+    first: int
+    last: int
+
+
+class TermStarted(NamedTuple):
+    """Event: the messages from here on were numbered by the backbone that leads in ``term``.
+
+    :ivar held_up_to: highest number of earlier terms that a client held; those up to ``first`` are not part of the
+        stream.
+    :ivar first: number of the message that starts the term, which is not delivered.
+    """
+
+    term: int
+    held_up_to: int
+    first: int
 
 
 class MessagesPublished(NamedTuple):

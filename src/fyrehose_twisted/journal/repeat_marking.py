@@ -41,8 +41,9 @@ MAX_RANGES = 65_536
 class RepeatMarker:
     """Marks repeated records of one journal by the rule of :mod:`fyrehose_twisted.repeats`.
 
-    It reads the records that precede a block, as far as the rule requires, unless it has just read them. Results are
-    remembered. Records that are damaged or removed by retention are not taken into account.
+    Records that no publisher published are marked too. The marker reads the records that precede a block, as far as
+    the rule requires, unless it has just read them. Results are remembered. Records that are damaged or removed by
+    retention are not taken into account.
 
     :param envelopes: finds the envelopes of the protocol; ``None`` if records have none, and so none is a repeat.
     """
@@ -140,11 +141,14 @@ class RepeatMarker:
 
     def _take(self, epoch: _EpochRepeats, cursor: _Cursor, block: Block, *, is_known: bool) -> None:
         assert self._envelopes is not None
-        for run in self._envelopes(block).runs():
+        envelopes = self._envelopes(block)
+        for run in envelopes.runs():
             for begin, end in cursor.memory.add(run):
                 if is_known:
                     epoch.repeats.add(run.number + begin, run.number + end - 1)
         if is_known:
+            for number in envelopes.unpublished.tolist():
+                epoch.repeats.add(number)
             epoch.known.add(block.first, block.last)
 
 

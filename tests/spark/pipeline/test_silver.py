@@ -12,6 +12,7 @@ import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED, wrap
+from fyrehose_twisted.fyrehose.wire.term_start import TermStart, decode_term_start, encode_term_start
 from fyrehose_twisted.journal.arrow.schema import COLUMNS, ddl
 from fyrehose_twisted.repeats import WINDOW, EnvelopeRun, RepeatDetector
 from fyrehose_twisted.spark.pipeline import buckets
@@ -196,6 +197,27 @@ def test_silver_marks_the_repeats_that_subscribers_drop(spark: SparkSession) -> 
     marked = with_repeats(unwrapped(rows)).where("`repeat`").select("stream", "sequence").collect()
     assert expected
     assert {tuple(row) for row in marked} == expected
+
+
+def test_silver_marks_the_starts_of_terms_that_subscribers_leave_out(spark: SparkSession) -> None:
+    start = encode_term_start(TermStart(3, 4, 9))
+    messages = {
+        9: start,
+        10: start,
+        11: wrap(b"someone!", 1, start),
+        12: start[:-1],
+        13: encode_term_start(TermStart(2**64 - 1, 12, 13)),
+        14: start[:4] + bytes(8) + start[12:20] + (14).to_bytes(8, "big"),
+        15: start[:12] + (15).to_bytes(8, "big") * 2,
+        2**40: encode_term_start(TermStart(1, 0, 2**40)),
+    }
+    rows = spark.createDataFrame(
+        [("fyrehose://a", 0, number, bytearray(payload)) for number, payload in messages.items()],
+        "stream STRING, epoch BIGINT, sequence BIGINT, payload BINARY",
+    )
+    marked = with_repeats(unwrapped(rows)).where("`repeat`").select("sequence").collect()
+    assert {row.sequence for row in marked} == {9, 13, 2**40}
+    assert {number for number, data in messages.items() if decode_term_start(number, data)} == {9, 13, 2**40}
 
 
 def test_envelopes_are_removed_from_payloads(spark: SparkSession) -> None:

@@ -29,7 +29,7 @@ from fyrehose_twisted.spark.sink import make_stream_writer, make_writer, publish
 from fyrehose_twisted.spark.sink.identity import encode_scope, wrap_by_id, wrap_by_position
 from fyrehose_twisted.spark.sink.ledger import FinishedBatches, Ledger
 from fyrehose_twisted.spark.sink.options import sink_options
-from fyrehose_twisted.spark.sink.publisher import BlockingPublisher, resolve_backbone
+from fyrehose_twisted.spark.sink.publisher import BlockingPublisher, resolve_backbone, resolve_backbones
 from fyrehose_twisted.spark.sink.rows import RowExtractor, RowNotPublishable, chunks, row_to_json
 from fyrehose_twisted.spark.sink.task import Receipt
 from fyrehose_twisted.spark.sink.threaded_client import ThreadedClient, bind_towards
@@ -422,3 +422,12 @@ def test_a_restarted_streaming_query_publishes_each_row_once(
     (tmp_path / "checkpoint" / "fyrehose-sink" / "finished.json").unlink()
     run()
     assert set(subscriber.take()) == set(data)
+
+
+def test_a_sink_accepts_several_backbones() -> None:
+    assert resolve_backbones("127.0.0.1:1,127.0.0.2:2,127.0.0.1:1") == [("127.0.0.1", 1), ("127.0.0.2", 2)]
+    assert resolve_backbones("name.invalid:1,127.0.0.2:2") == [("127.0.0.2", 2)]
+    with pytest.raises(OperationalError, match="has no IPv4 address"):
+        resolve_backbones("name.invalid:1")
+    with pytest.raises(ConfigurationError, match="is not HOST:PORT"):
+        sink_options({"backbone": "127.0.0.1:1,127.0.0.2"})

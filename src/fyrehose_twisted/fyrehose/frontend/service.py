@@ -32,7 +32,7 @@ from fyrehose_twisted.wording import pluralize
 class FrontendService(DatagramService):
     """Frontend that publishes messages received over HTTP or the line protocol.
 
-    :param backbone: ``HOST:PORT``.
+    :param backbone: ``HOST:PORT``, or several, separated by commas.
     :param http: server endpoint for HTTP; ``None`` for none.
     :param lines: server endpoint for lines; ``None`` for none.
     :param tokens: tokens of which clients have to send one; ``None`` for none.

@@ -19,24 +19,29 @@ from fyrehose_twisted.fyrehose.events import (
     Disconnected,
     JournalsSynced,
     KeepaliveAcked,
+    LeaderChanged,
     Message,
     MessagesDelivered,
     MessagesLost,
+    NumbersSkipped,
     PacketDropped,
+    TermStarted,
 )
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.protocol.drops import _log_drop
 from fyrehose_twisted.fyrehose.wire.packets import Holding
-from fyrehose_twisted.interfaces import IDatagramNode, IMessageStore, ISubscriber
+from fyrehose_twisted.interfaces import IDatagramNode, IMessageStore, ISeamListener, ISubscriber
 from fyrehose_twisted.net.datagram_protocol import DatagramNodeProtocol
 from fyrehose_twisted.net.udp import UNTUNED_BUFFER
 
 
 class ClientProtocol(DatagramNodeProtocol):
-    """Base of subscribers and publishers: a client of the backbone at :attr:`backbone`.
+    """Base of subscribers and publishers: a client of the backbone at :attr:`backbone`, or of :attr:`backbones`.
 
     :param store: message store for repairs; by default in memory.
-    :ivar backbone: IPv4 address and port, set by :func:`~fyrehose_twisted.fyrehose.service.connect.join`.
+    :ivar backbone: IPv4 address and port, set by :func:`~fyrehose_twisted.fyrehose.service.connect.join`; of the one
+        that leads, if backbones take over from one another.
+    :ivar backbones: addresses of the backbones, if they take over from one another.
     :ivar connected_first: Deferred that fires when the backbone answers for the first time.
     """
 
@@ -46,6 +51,7 @@ class ClientProtocol(DatagramNodeProtocol):
         super().__init__(reactor)
         self.config = ClientConfig() if config is None else config
         self.backbone: Address = ("127.0.0.1", 2323)
+        self.backbones: Sequence[Address] = ()
         self.connected_first: Deferred[None] = Deferred()
         self._store = store
 
@@ -57,6 +63,9 @@ class ClientProtocol(DatagramNodeProtocol):
 
     def acknowledged(self, round_trip: float) -> None:
         """Called when the backbone answers a KEEPALIVE, after ``round_trip`` seconds."""
+
+    def leader_changed(self, backbone: Address, term: int) -> None:
+        """Called when a member of a group of backbones leads, at first and whenever one has taken over."""
 
     def journals_synced(self, holdings: Sequence[Holding]) -> None:
         """Called with the progress of durable journals if the client is configured to ``watch`` them."""
@@ -72,7 +81,15 @@ class ClientProtocol(DatagramNodeProtocol):
         # Twisted's own port does not report its buffer size, so assume the default of Linux.
         size: int = getattr(self.transport, "receive_buffer", UNTUNED_BUFFER)
         rng, publisher = SystemRandom(), self._publisher_identity()
-        return Client(self.backbone, self.config, rng, now, store=self._store, receive_buffer=size, publisher=publisher)
+        return Client(
+            self.backbones or self.backbone,
+            self.config,
+            rng,
+            now,
+            store=self._store,
+            receive_buffer=size,
+            publisher=publisher,
+        )
 
     def _publisher_identity(self) -> tuple[bytes, int] | None:
         """Return the id and first counter of a resumed publisher."""
@@ -107,6 +124,10 @@ class ClientProtocol(DatagramNodeProtocol):
                 if not self.connected_first.called:
                     self.connected_first.callback(None)
                 self.backbone_connected()
+            case LeaderChanged(term, leader):
+                host, port = self.backbone = leader
+                self.log.info("backbone {host}:{port} leads in term {term}", host=host, port=port, term=term)
+                self.leader_changed(leader, term)
             case Disconnected():
                 host, port = self.backbone
                 self.log.warn("backbone {host}:{port} has not answered for 5 s", host=host, port=port)
@@ -117,7 +138,7 @@ class ClientProtocol(DatagramNodeProtocol):
                 self.fail(error)
 
 
-@implementer(ISubscriber, IPushProducer)
+@implementer(ISubscriber, ISeamListener, IPushProducer)
 class SubscriberProtocol(ClientProtocol):
     """Client that receives a stream in order. Override :meth:`messages_received` and :meth:`messages_lost`.
 
@@ -134,6 +155,12 @@ class SubscriberProtocol(ClientProtocol):
     def messages_lost(self, first: int, last: int) -> None:
         """Called when ``first`` to ``last`` are lost: no queried client holds them, or they were never assigned."""
 
+    def numbers_skipped(self, first: int, last: int) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.ISeamListener.numbers_skipped`."""
+
+    def term_started(self, term: int, held_up_to: int, first: int) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.ISeamListener.term_started`."""
+
     def event_received(self, event: Any) -> None:
         """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.event_received`."""
         match event:
@@ -141,6 +168,10 @@ class SubscriberProtocol(ClientProtocol):
                 self.messages_received(messages)
             case MessagesLost(first, last):
                 self.messages_lost(first, last)
+            case NumbersSkipped(first, last):
+                self.numbers_skipped(first, last)
+            case TermStarted(term, held_up_to, first):
+                self.term_started(term, held_up_to, first)
             case _:
                 super().event_received(event)
 

@@ -38,7 +38,7 @@ class JournalProtocol(SubscriberProtocol):
 
     def make_node(self, now: float) -> IDatagramNode:
         """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.make_node`."""
-        return JournalClient(self.backbone, self.config, self.journal, SystemRandom(), now)
+        return JournalClient(self.backbones or self.backbone, self.config, self.journal, SystemRandom(), now)
 
     def flush(self) -> None:
         """Let the node report messages that have become durable."""

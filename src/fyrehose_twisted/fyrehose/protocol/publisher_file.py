@@ -56,7 +56,8 @@ class PublisherState:
 
     The position survives ``kill -9``. A power failure may set it back by some seconds.
 
-    :param stream: name of the stream, such as the address of the backbone.
+    :param stream: name of the stream, such as the address of the backbone. A list of addresses, separated by commas,
+        fits a file for any of them.
     :ivar publisher: id of the publisher, 8 bytes.
     :ivar position: number of messages that are published without a gap.
     :ivar checksum: :func:`chain_checksum` of these messages.
@@ -173,7 +174,7 @@ def _read_page(page: bytes, path: Path, stream: str) -> tuple[bytes, int, int]:
         raise unusable(path, "it is damaged", _ADVICE)
     (length,) = _NAME.unpack_from(page, 56)
     found = page[58 : 58 + length].decode(errors="replace")
-    if found != stream:
+    if set(found.split(",")).isdisjoint(stream.split(",")):
         raise unusable(path, f"it belongs to {found}, not to {stream}; give each stream its own")
     return publisher, *max(slots)
 

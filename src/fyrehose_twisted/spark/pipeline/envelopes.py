@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, MAGIC
+from fyrehose_twisted.fyrehose.wire.term_start import MAGIC as TERM_MAGIC
+from fyrehose_twisted.fyrehose.wire.term_start import TERM_START_SIZE
 from fyrehose_twisted.repeats import WINDOW
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-PUBLISHER_SIZE = COUNTER_SIZE = 8
+PUBLISHER_SIZE = COUNTER_SIZE = NUMBER_SIZE = 8
 
 
 def unwrapped(rows: DataFrame) -> DataFrame:
@@ -41,8 +43,9 @@ def unwrapped(rows: DataFrame) -> DataFrame:
 def with_repeats(rows: DataFrame) -> DataFrame:
     """Add the column ``repeat``, by the rule of :mod:`fyrehose_twisted.repeats`.
 
-    Rows are compared only with each other. Include the :data:`~fyrehose_twisted.repeats.WINDOW` numbers before the
-    first row of interest, or repeats of those numbers count as new.
+    The first message of a term of backbones that take over from one another counts as a repeat, since no publisher
+    published it. Rows are compared only with each other. Include the :data:`~fyrehose_twisted.repeats.WINDOW` numbers
+    before the first row of interest, or repeats of those numbers count as new.
 
     :param rows: rows from :func:`unwrapped`, with each number of a stream and epoch once.
     """
@@ -54,4 +57,24 @@ def with_repeats(rows: DataFrame) -> DataFrame:
     same = Window.partitionBy("stream", "epoch", "publisher", which).orderBy("sequence")
     distance = fn.col("sequence") - fn.lag("sequence").over(same)
     repeated = fn.col("publisher").isNotNull() & (distance <= WINDOW)
-    return rows.withColumn("repeat", fn.coalesce(repeated, fn.lit(False)))
+    return rows.withColumn("repeat", fn.coalesce(repeated | _starts_term(), fn.lit(False)))
+
+
+def _starts_term() -> Column:
+    """Return whether ``payload`` is the first message of a term, which no publisher published."""
+    from pyspark.sql import functions as fn
+
+    payload = fn.col("payload")
+
+    def number(position: int) -> Column:
+        return fn.conv(fn.hex(fn.substring(payload, position, NUMBER_SIZE)), 16, 10).cast("decimal(20)")
+
+    term, held_up_to, first = (number(len(TERM_MAGIC) + 1 + row * NUMBER_SIZE) for row in range(3))
+    return (
+        fn.col("publisher").isNull()
+        & (fn.length(payload) == TERM_START_SIZE)
+        & (fn.substring(payload, 1, len(TERM_MAGIC)) == fn.lit(TERM_MAGIC))
+        & (term > 0)
+        & (held_up_to < first)
+        & (first == fn.col("sequence"))
+    )

@@ -13,7 +13,7 @@ from fyrehose_twisted.spark.sink.publisher import (
     MAX_IN_FLIGHT,
     PUBLISH_TIMEOUT,
     BlockingPublisher,
-    parse_backbone,
+    parse_backbones,
 )
 
 MAX_TIMEOUT = 3_600.0
@@ -64,7 +64,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     backbone = options.get("backbone")
     if backbone is None:
         raise ConfigurationError('the sink requires a backbone: .option("backbone", "HOST:PORT")')
-    parse_backbone(backbone)
+    parse_backbones(backbone)
     if "secret" in options:
         raise ConfigurationError("option secret would reveal the secret in Spark's query plans: use secretFile")
     raw, id_column, id_scope = _parse_flag(options, "raw"), options.get("idcolumn"), options.get("idscope")

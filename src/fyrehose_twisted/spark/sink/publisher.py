@@ -34,7 +34,7 @@ class BlockingPublisher:
     :func:`~fyrehose_twisted.fyrehose.wire.envelope.wrap`. The backbone acknowledges a message by returning it with its
     number. Until then the message is retransmitted, so the backbone may number it twice.
 
-    :param backbone: ``HOST:PORT``.
+    :param backbone: ``HOST:PORT``; for backbones that take over from one another, one or more, separated by commas.
     :param secret: the backbone's shared secret.
     :param ack_timeout: seconds to wait for the backbone's first answer.
     :param publish_timeout: seconds to wait for the backbone to return a message.
@@ -72,13 +72,13 @@ class BlockingPublisher:
         :raises OperationalError: if its name has no IPv4 address.
         :raises NotConnected: if it does not answer in time.
         """
-        address = resolve_backbone(self.backbone)
-        sock = bind_towards(address, KERNEL_BUFFER)
+        addresses = resolve_backbones(self.backbone)
+        sock = bind_towards(addresses[0], KERNEL_BUFFER)
         # A token is valid for one address, so the client needs its own address if there is a secret.
         own = ANY_ADDRESS if self._secret is None else sock.getsockname()
         config = ClientConfig(raw=True, journal=False, secret=self._secret, address=own, outbox=self._outbox)
         room = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
-        self._client = ThreadedClient(Client(address, config, SystemRandom(), time(), receive_buffer=room), sock)
+        self._client = ThreadedClient(Client(addresses, config, SystemRandom(), time(), receive_buffer=room), sock)
         self._client.start()
         try:
             if not self._client.wait_connected(self._ack_timeout):
@@ -148,6 +148,29 @@ def parse_backbone(backbone: str) -> Address:
     if not host or not (port.isascii() and port.isdecimal()) or not 1 <= int(port) <= 65_535:
         raise ConfigurationError(f"backbone {backbone!r} is not HOST:PORT, such as 127.0.0.1:2323")
     return host, int(port)
+
+
+def parse_backbones(backbones: str) -> list[Address]:
+    """Parse ``HOST:PORT`` or several, separated by commas. :raises ConfigurationError: if one has another form."""
+    return list(dict.fromkeys(map(parse_backbone, backbones.split(","))))
+
+
+def resolve_backbones(backbones: str) -> list[Address]:
+    """Resolve ``HOST:PORT`` or several, separated by commas, to IPv4 addresses and ports.
+
+    :raises ConfigurationError: if one has another form.
+    :raises OperationalError: if no host has an IPv4 address.
+    """
+    parse_backbones(backbones)
+    addresses, problems = [], []
+    for backbone in backbones.split(","):
+        try:
+            addresses.append(resolve_backbone(backbone))
+        except OperationalError as error:
+            problems.append(error)
+    if not addresses:
+        raise problems[0]
+    return list(dict.fromkeys(addresses))
 
 
 def resolve_backbone(backbone: str) -> Address:

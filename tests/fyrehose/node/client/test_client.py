@@ -38,7 +38,7 @@ from fyrehose_twisted.fyrehose.node.client.stream_head import (
     REGRESSION_CONFIRMATIONS,
     UNCONFIRMED_TIMEOUT,
 )
-from fyrehose_twisted.fyrehose.node.client.subscription import MAX_PROBE_INTERVAL
+from fyrehose_twisted.fyrehose.node.client.tail_probe import MAX_PROBE_INTERVAL
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode
 from fyrehose_twisted.fyrehose.wire.envelope import wrap
 from fyrehose_twisted.fyrehose.wire.packets import (

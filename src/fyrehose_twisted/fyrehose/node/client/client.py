@@ -13,10 +13,7 @@ from fyrehose_twisted.effects import Address, Burst, Datagram, Send
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.events import (
     ClientCounters,
-    Connected,
-    Disconnected,
     JournalsSynced,
-    KeepaliveAcked,
 )
 from fyrehose_twisted.fyrehose.node.base import DatagramNode
 from fyrehose_twisted.fyrehose.node.client.deduplication import Deduplicator
@@ -28,12 +25,15 @@ from fyrehose_twisted.fyrehose.node.client.publishing.session import PublishingS
 from fyrehose_twisted.fyrehose.node.client.reorder_buffer import ReorderBuffer
 from fyrehose_twisted.fyrehose.node.client.repair_responder import RepairResponder
 from fyrehose_twisted.fyrehose.node.client.subscription import Subscription
+from fyrehose_twisted.fyrehose.node.client.takeover.backbone_group import BackboneGroup
+from fyrehose_twisted.fyrehose.node.client.takeover.connection import Connection
 from fyrehose_twisted.fyrehose.wire.codec import encode
 from fyrehose_twisted.fyrehose.wire.packets import (
     Asked,
     Deliver,
     Forward,
     KeepaliveAck,
+    Leader,
     Packet,
     Request,
     Status,
@@ -55,7 +55,7 @@ class ClientState(Enum):
 class Client(DatagramNode):
     """Node of one client.
 
-    :param backbone: address of the backbone.
+    :param backbone: address of the backbone, or of several that take over from one another.
     :param rng: source of jitter, tokens and the publisher id.
     :param store: message store for repairs; by default in memory.
     :param durable: whether ``store`` is a durable journal.
@@ -65,7 +65,7 @@ class Client(DatagramNode):
 
     def __init__(
         self,
-        backbone: Address,
+        backbone: Address | Sequence[Address],
         config: ClientConfig,
         rng: Random,
         now: float,
@@ -76,7 +76,8 @@ class Client(DatagramNode):
         publisher: tuple[bytes, int] | None = None,
     ) -> None:
         super().__init__()
-        self.backbone = backbone
+        self.group = BackboneGroup(backbone)
+        self.backbone = self.group.leader
         self.config = config
         self.counters = ClientCounters()
         self._answers_forwards = config.journal and (config.subscribe or store is not None)
@@ -87,14 +88,24 @@ class Client(DatagramNode):
             MemoryStore(config.history_bytes if config.journal else 0) if store is None else store
         )
         self.repair_responder = RepairResponder(self._store)
+        self._connection = Connection(
+            self.group,
+            self.keepalive,
+            self.counters,
+            self._output,
+            self.drops,
+            self._drop,
+            on_connected=self._connected,
+            on_leader_changed=self._leader_changed,
+        )
         publishing = self._publishing = PublishingSession(
-            backbone, config, self.keepalive, self.send_queue, self.counters, self._output
+            self.backbone, config, self.keepalive, self.send_queue, self.counters, self._output
         )
         self.durability, self.unconfirmed_numbers = publishing.durability, publishing.unconfirmed_numbers
         self._subscription: Subscription | None = None
         if config.subscribe:
             self._subscription = Subscription(
-                f"{backbone[0]}:{backbone[1]}",
+                self.backbone,
                 config,
                 self._store,
                 self.counters,
@@ -106,7 +117,7 @@ class Client(DatagramNode):
         self._deduplicator = Deduplicator(self.send_queue, self.counters, raw=config.raw)
         self._delivery_queue = DeliveryQueue(self._deduplicator, self.counters)
         self._repair_datagrams: dict[Sequence[Address], list[Datagram | Burst]] = {}
-        self._has_left = False
+        self._highest_seen = 0
         self._now = now
 
     @property
@@ -191,10 +202,7 @@ class Client(DatagramNode):
 
     def leave(self, now: float) -> None:
         """Send a last KEEPALIVE that ends the subscription, if the dialect has flags. No KEEPALIVE follows."""
-        self._has_left = True
-        farewell = self.keepalive.goodbye(now)
-        if farewell is not None and self.keepalive.connected:
-            self._send(farewell)
+        self._connection.leave(now)
 
     # Input
 
@@ -228,11 +236,14 @@ class Client(DatagramNode):
             case Forward():
                 self.forward_received(packet, peer, now)
             case KeepaliveAck(token):
-                self.ack_received(token, peer, now)
-            case Status() | Asked() if peer == self.backbone and self.keepalive.is_recent_token(packet.token):
-                self.extension_received(packet, now)
+                self._connection.ack_received(token, peer, now)
+            case Leader():
+                subscription = self._subscription
+                highest = self._highest_seen if subscription is None else subscription.highest_held
+                self._connection.leader_received(packet, peer, highest, now)
             case Status() | Asked():
-                self._drop("stray_extension", peer, f"{type(packet).__name__.upper()} without a matching request", now)
+                if self._connection.accepts(packet, peer, now):
+                    self.extension_received(packet, now)
             case _:
                 self._drop(
                     "unexpected",
@@ -240,19 +251,6 @@ class Client(DatagramNode):
                     f"{type(packet).__name__.upper()} is for a backbone, not for clients",
                     now,
                 )
-
-    def ack_received(self, token: bytes, peer: Address, now: float) -> None:
-        """Handle a KEEPALIVE-ACK."""
-        round_trip = self.keepalive.acked(token, now) if peer == self.backbone else None
-        if round_trip is None:
-            self._drop("stray_ack", peer, "KEEPALIVE-ACK without a matching request", now)
-            return
-        self._output.events.append(KeepaliveAcked(round_trip))
-        if not self.keepalive.connected:
-            self.keepalive.connected = True
-            if self._subscription is not None:
-                self._subscription.connected(now)
-            self._output.events.append(Connected())
 
     def extension_received(self, extension: Status | Asked, now: float) -> None:
         """Handle a STATUS or ASKED of the backbone."""
@@ -273,7 +271,9 @@ class Client(DatagramNode):
     def forward_received(self, forward: Forward, peer: Address, now: float) -> None:
         """Answer a FORWARD with stored messages (000, client rule 4)."""
         if peer != self.backbone:
-            self._drop("foreign_forward", peer, "FORWARD from an address that is not the backbone's", now)
+            self._connection.drop_foreign(
+                "foreign_forward", peer, "FORWARD from an address that is not the backbone's", now
+            )
         elif not (self._answers_forwards and forward.address[1]):
             self.drops.counts["forward_unwanted"] += 1
         else:
@@ -300,14 +300,15 @@ class Client(DatagramNode):
         live, subscription = peer == self.backbone, self._subscription
         if subscription is None:
             if live:
+                self._highest_seen = max(self._highest_seen, sequence)
                 self._publishing.messages_seen(sequence, (data,), now)
             else:
-                self._drop("unasked_repair", peer, f"DELIVER {sequence} that was not requested", now)
+                self._connection.drop_unasked(sequence, peer, now)
         elif subscription.failure is not None:
             self.drops.counts["stopped"] += 1
-        elif not live and not subscription.is_requested(sequence, now):
-            self._drop("unasked_repair", peer, f"DELIVER {sequence} that was not requested", now)
-        elif sequence < 1 or (live and not subscription.stream_head.plausible(sequence)):
+        elif not subscription.accepts(sequence, data, now, live=live):
+            self._connection.drop_unasked(sequence, peer, now)
+        elif sequence < 1 or (live and not subscription.is_plausible(sequence, data)):
             detail = f"DELIVER {sequence} while the stream is at {subscription.stream_head.highest}"
             self._drop("implausible", peer, detail, now)
             if sequence > 0:
@@ -318,11 +319,7 @@ class Client(DatagramNode):
     def tick(self, now: float) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.tick`."""
         self._now = now
-        if now >= self.keepalive.due_at and not self._has_left:
-            self._send(self.keepalive.next_keepalive(now))
-        if self.keepalive.connected and self.keepalive.timed_out(now):
-            self.keepalive.disconnect()
-            self._output.events.append(Disconnected())
+        self._connection.tick(now)
         if self._subscription is not None:
             self._subscription.stream_head.tick(now)
         answers = self.repair_responder.take_due(now)
@@ -342,7 +339,7 @@ class Client(DatagramNode):
     def next_deadline(self) -> float | None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
         deadlines = [
-            None if self._has_left else self.keepalive.due_at,
+            self._connection.keepalive_due_at,
             self.repair_responder.next_deadline(self._now),
             self._publishing.push_due_at,
             self.send_queue.next_expiry(),
@@ -401,5 +398,18 @@ class Client(DatagramNode):
         if subscription.failure is not None:
             self._delivery_queue.fail(subscription.failure)
 
-    def _send(self, datagram: bytes) -> None:
-        self._output.effects.append(Send([datagram], (self.backbone,)))
+    # Backbones
+
+    def _connected(self, now: float) -> None:
+        if self._subscription is not None:
+            self._subscription.connected(now)
+
+    def _leader_changed(self, now: float, has_taken_over: bool) -> None:
+        self.backbone = self.group.leader
+        self._delivery_queue.has_terms = self.group.term > 0
+        subscription, term = self._subscription, self.group.term
+        if subscription is not None and has_taken_over:
+            subscription.leader_changed(self.backbone, term, now, connected=self.keepalive.connected)
+        elif subscription is not None:
+            subscription.leader_reported(self.backbone, term)
+        self._publishing.leader_changed(self.backbone)

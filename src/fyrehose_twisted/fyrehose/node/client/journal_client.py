@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
 from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.events import MessagesLost
+from fyrehose_twisted.fyrehose.events import MessagesLost, NumbersSkipped
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.node.client.journal_store import EPOCH, JournalStore
 from fyrehose_twisted.fyrehose.wire.codec import encode
 from fyrehose_twisted.fyrehose.wire.packets import Asked, Holding, Holds, Status
+from fyrehose_twisted.fyrehose.wire.term_start import decode_term_start
 from fyrehose_twisted.interfaces import IJournal, Outputs
+from fyrehose_twisted.journal.coverage import Bounds
 
 HOLDS_INTERVAL = 0.002
 """Minimum number of seconds between two HOLDS that report many messages, so that publishers continue in batches."""
@@ -29,14 +32,20 @@ class JournalClient(Client):
     :param config: client settings. ``start`` applies to an empty journal; otherwise the watermark is the start.
     """
 
-    def __init__(self, backbone: Address, config: ClientConfig, journal: IJournal, rng: Random, now: float) -> None:
+    def __init__(
+        self,
+        backbone: Address | Sequence[Address],
+        config: ClientConfig,
+        journal: IJournal,
+        rng: Random,
+        now: float,
+    ) -> None:
         bounds = journal.bounds(EPOCH)
         if bounds is not None:
             config = replace(config, start=max(1, bounds.next))
         self.store = JournalStore(journal)
         self._has_begun = bounds is not None
-        losses = [] if bounds is None else journal.losses(EPOCH, bounds.first, bounds.next - 1)
-        self._complete_since = losses[-1][1] + 1 if losses else 1
+        self._complete_since = 1 if bounds is None else self._after_last_loss(bounds)
         self._last_holds: tuple[int, Holding, int] | None = None
         self._last_holds_at = now
         self._last_at_join = 0
@@ -57,6 +66,8 @@ class JournalClient(Client):
             if isinstance(event, MessagesLost):
                 self.store.lose(event.first, event.last)
                 self._complete_since = max(self._complete_since, event.last + 1)
+            elif isinstance(event, NumbersSkipped):
+                self.store.lose(event.first, event.last)
         effects += self._take_holds()
         return Outputs(self.store.take_pending(), effects, events)
 
@@ -73,6 +84,19 @@ class JournalClient(Client):
         """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
         deadlines = (super().next_deadline(), self._holds_due_at)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def _leader_changed(self, now: float, has_taken_over: bool) -> None:
+        super()._leader_changed(now, has_taken_over)
+        self._last_holds = None
+
+    def _after_last_loss(self, bounds: Bounds) -> int:
+        """Return the number from which on the journal has lost no message."""
+        for first, last in reversed(self.store.journal.losses(EPOCH, bounds.first, bounds.next - 1)):
+            following = self.store.get(last + 1)
+            start = None if following is None else decode_term_start(last + 1, following)
+            if start is None or start.held_up_to >= first:
+                return last + 1
+        return 1
 
     def _take_holds(self) -> list[Send]:
         """Return a HOLDS if the durable range has changed and the interval has passed."""

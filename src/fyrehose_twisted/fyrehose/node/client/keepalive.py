@@ -15,7 +15,7 @@ BACKBONE_TIMEOUT = 5.0
 """Seconds without a KEEPALIVE-ACK after which the client is disconnected; the backbone expires clients then, too."""
 
 REMEMBERED_TOKENS = 8
-"""Number of recent KEEPALIVEs whose tokens are accepted in STATUS and ASKED."""
+"""Number of recent KEEPALIVEs whose tokens are accepted in extensions."""
 
 UNANSWERED = 64
 """Maximum number of unanswered KEEPALIVEs."""
@@ -28,7 +28,7 @@ class KeepaliveSession:
     """Schedule and contents of the KEEPALIVEs of a client (000, client rule 1).
 
     :ivar connected: whether the backbone answers.
-    :ivar extensions_supported: whether the backbone has sent a STATUS or ASKED since it was last connected.
+    :ivar extensions_supported: whether the backbone has sent an extension since it was last connected.
     :ivar token: token of the latest KEEPALIVE.
     :ivar round_trip: latest round trip time in seconds; ``None`` before the first answer.
     :param journals: whether this client answers FORWARDs.
@@ -79,6 +79,10 @@ class KeepaliveSession:
     def is_recent_token(self, token: bytes) -> bool:
         """Return whether ``token`` belongs to a recent KEEPALIVE."""
         return token in self._recent_tokens
+
+    def leader_changed(self, now: float) -> None:
+        """Give another backbone time to answer."""
+        self._acked_at = now
 
     def goodbye(self, now: float) -> bytes | None:
         """Return a last KEEPALIVE that ends the subscription; ``None`` if the dialect has no flags."""

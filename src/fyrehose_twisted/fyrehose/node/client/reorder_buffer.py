@@ -7,7 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from fyrehose_twisted.fyrehose.config import DEFAULT_BUFFER_BYTES
-from fyrehose_twisted.fyrehose.events import MessagesLost
+from fyrehose_twisted.fyrehose.events import MessagesLost, NumbersSkipped
 from fyrehose_twisted.ranges import RangeSet
 
 MESSAGE_OVERHEAD = 128
@@ -38,6 +38,9 @@ class MessageRun(NamedTuple):
         return self.first + len(self.messages)
 
 
+Deliverable = MessageRun | MessagesLost | NumbersSkipped
+
+
 class ReorderBuffer:
     """Reorder buffer of a stream that starts with number ``start``.
 
@@ -56,6 +59,7 @@ class ReorderBuffer:
         self._limit = limit
         self._max_gaps = max_gaps
         self._lost = RangeSet()
+        self._skipped = RangeSet()
         self._runs: list[MessageRun] = []  # In order. Runs save memory, because there may be very many messages.
         self._overflowed = False
 
@@ -150,9 +154,21 @@ class ReorderBuffer:
             self.missing.discard(start, end)
             self._lost.add(start, end)
 
-    def take_ready(self) -> list[MessageRun | MessagesLost]:
-        """Remove and return the messages and losses to deliver now, in order."""
-        ready: list[MessageRun | MessagesLost] = []
+    def skip(self, first: int, last: int) -> None:
+        """Mark ``first`` to ``last`` as not part of the stream, except for those that were received or are lost."""
+        known = self.highest
+        if last > known and first <= last:
+            if first > known + 1:
+                self._add_gap(known + 1, first - 1)
+            self._skipped.add(max(first, known + 1), last)
+            self.highest = last
+        for start, end in list(self.missing.intersection(first, min(last, known))):
+            self.missing.discard(start, end)
+            self._skipped.add(start, end)
+
+    def take_ready(self) -> list[Deliverable]:
+        """Remove and return what to deliver now, in order."""
+        ready: list[Deliverable] = []
         runs = 0
         while self.next <= self.highest:
             run = None
@@ -169,14 +185,25 @@ class ReorderBuffer:
                 self.size -= sum(map(len, run.messages)) + len(run.messages) * MESSAGE_OVERHEAD
                 self._overflowed = False
                 ready.append(run)
-            lost = self._lost.range_of(self.next) if self._lost else None
-            if lost is None:
+            absent = self._take_absent()
+            if absent is None:
                 break
-            self._lost.discard(*lost)
-            self.next = lost[1] + 1
-            ready.append(MessagesLost(*lost))
+            self.next = absent.last + 1
+            ready.append(absent)
         del self._runs[:runs]
         return ready
+
+    def _take_absent(self) -> MessagesLost | NumbersSkipped | None:
+        """Remove and return the lost or skipped numbers that are next; ``None`` if the next message may still come."""
+        lost = self._lost.range_of(self.next) if self._lost else None
+        if lost is not None:
+            self._lost.discard(*lost)
+            return MessagesLost(*lost)
+        skipped = self._skipped.range_of(self.next) if self._skipped else None
+        if skipped is not None:
+            self._skipped.discard(*skipped)
+            return NumbersSkipped(*skipped)
+        return None
 
     def _insert(self, first: int, data: list[bytes], received_at: int) -> None:
         position = self._position(first)

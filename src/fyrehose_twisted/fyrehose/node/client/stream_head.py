@@ -83,6 +83,10 @@ class StreamHead:
         """Handle the return of the backbone: its silence before counts as no evidence."""
         self._last_received_at = now
 
+    def leader_changed(self) -> None:
+        """Forget the evidence for a jump, because it came from another backbone."""
+        self._suspect = None
+
     def received(self, sequence: int, now: float) -> None:
         """Record a number sent by the backbone, new or not."""
         self._record(sequence, sequence, now)

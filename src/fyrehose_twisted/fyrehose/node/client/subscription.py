@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from random import Random
 
+from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import SequenceRegressed
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.events import ClientCounters, MessagesLost
-from fyrehose_twisted.fyrehose.node.client.reorder_buffer import ArrivalOutcome, MessageRun, ReorderBuffer
+from fyrehose_twisted.fyrehose.events import ClientCounters
+from fyrehose_twisted.fyrehose.node.client.reorder_buffer import ArrivalOutcome, Deliverable, ReorderBuffer
 from fyrehose_twisted.fyrehose.node.client.repair import MAX_RANGE, RepairScheduler
 from fyrehose_twisted.fyrehose.node.client.start_position import StartPositionSearch
 from fyrehose_twisted.fyrehose.node.client.stream_head import (
@@ -17,18 +19,17 @@ from fyrehose_twisted.fyrehose.node.client.stream_head import (
     UNCONFIRMED_TIMEOUT,
     StreamHead,
 )
+from fyrehose_twisted.fyrehose.node.client.tail_probe import TailProbe
+from fyrehose_twisted.fyrehose.node.client.takeover.seam import Seam
 from fyrehose_twisted.fyrehose.node.drop_log import DropLog
 from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE
 from fyrehose_twisted.interfaces import IMessageStore
-
-MAX_PROBE_INTERVAL = 30.0
-"""Maximum number of seconds between tail probes of an idle stream."""
 
 
 class Subscription:
     """Receiving side of a client: takes received messages and fills :attr:`ready` and :attr:`requests`.
 
-    :param backbone: name of the backbone in error messages.
+    :param backbone: address of the backbone, for error messages.
     :param store: message store, from which messages that exceeded the reorder buffer are restored.
     :param on_new_messages: called with the first number and the DATA of messages that are received for the first time.
     :ivar ready: messages and losses to deliver, in order; cleared by the caller.
@@ -41,7 +42,7 @@ class Subscription:
 
     def __init__(
         self,
-        backbone: str,
+        backbone: Address,
         config: ClientConfig,
         store: IMessageStore,
         counters: ClientCounters,
@@ -51,31 +52,36 @@ class Subscription:
         *,
         on_new_messages: Callable[[int, Sequence[bytes], float], None],
     ) -> None:
-        self.ready: list[MessageRun | MessagesLost] = []
+        self.ready: list[Deliverable] = []
         self.requests: list[tuple[int, int]] = []
         self.paused = False
         self.failure: SequenceRegressed | None = None
         self.reorder_buffer: ReorderBuffer | None = None
         self.stream_head = StreamHead(now, config.start if isinstance(config.start, int) else None)
+        self._seam = Seam()
+        self._highest_repair = 0
         self._backbone = backbone
         self._config = config
         self._store = store
         self._counters = counters
         self._drops = drops
-        self._rng = rng
         self._on_new_messages = on_new_messages
         self._repair_scheduler = RepairScheduler(config.repair, rng, now)
         self._start_search: StartPositionSearch | None = None
         self.start_sequence = 1
         self._suspect: tuple[int, bytes, float] | None = None
         self.reported_last = 0
-        self._probe_at = now
-        self._probed_up_to = MAX_SEQUENCE
-        self._probe_interval = config.keepalive_interval
+        self._tail_probe = TailProbe(config, rng, now)
         if isinstance(config.start, int):
             self._start_stream(config.start)
         else:
             self._start_search = StartPositionSearch(config.start, config.buffer_bytes, config.repair.reorder_delay)
+
+    @property
+    def _missing_span(self) -> range:
+        """Numbers from the first missing one to the highest known one."""
+        stream = self.reorder_buffer
+        return range(stream.missing.first, stream.highest + 1) if stream is not None and stream.missing else range(0)
 
     @property
     def complete_up_to(self) -> int:
@@ -85,9 +91,31 @@ class Subscription:
             return MAX_SEQUENCE
         return stream.missing.first - 1 if stream.missing else max(stream.highest, self.start_sequence - 1)
 
+    @property
+    def highest_held(self) -> int:
+        """Highest number that was received, or that the store held at the start; 0 if there is none."""
+        if self._start_search is not None:
+            return max(self._start_search.early_messages, default=0)
+        return max(self.stream_head.highest, self._highest_repair)
+
+    def leader_reported(self, backbone: Address, term: int) -> None:
+        """Record the leader and its term, 0 for a single backbone."""
+        self._backbone, self._seam.term = backbone, term
+
+    def leader_changed(self, backbone: Address, term: int, now: float, *, connected: bool) -> None:
+        """Handle the change of the leader.
+
+        :param connected: whether messages of the former leader may still arrive.
+        """
+        self._backbone = backbone
+        self._seam.open(term, self.highest_held if connected else inf, now)
+        # The new leader does not know a message that this client does not hold.
+        self._suspect = None
+        self.stream_head.leader_changed()
+
     def connected(self, now: float) -> None:
         """Handle the first answer of the backbone, or its return."""
-        self._probe_at = now
+        self._tail_probe.due_at = now
         self.stream_head.connected(now)
         if self._suspect is not None:
             # While the backbone was silent, no message could contradict the suspect.
@@ -100,6 +128,7 @@ class Subscription:
         if self.reorder_buffer is not None:
             self.stream_head.raise_floor(self.reorder_buffer.next - 1)
             self.reorder_buffer.extend_to(sequence)
+            self._highest_repair = sequence
 
     def status_reported(self, oldest: int, last: int) -> None:
         """Handle a STATUS.
@@ -117,11 +146,18 @@ class Subscription:
         """Record that the backbone has ``left`` clients still to ask for ``first`` to ``last``."""
         self._repair_scheduler.search_progressed(first, last, left)
 
-    def is_requested(self, sequence: int, now: float) -> bool:
-        """Return whether a repair of ``sequence`` is accepted."""
+    def accepts(self, sequence: int, data: bytes, now: float, *, live: bool) -> bool:
+        """Return whether a message may be part of the stream, and the backbone sent it or it was requested."""
+        if not self._seam.permits(sequence, data, live=live):
+            return False
         # While joining, any number may be the oldest. Afterwards, repairs must not lead far beyond the end.
         near = self.reorder_buffer is None or sequence <= self.reorder_buffer.highest + MAX_RANGE
-        return near and self._repair_scheduler.is_requested(sequence, now)
+        return live or (near and self._repair_scheduler.is_requested(sequence, now))
+
+    def is_plausible(self, sequence: int, data: bytes) -> bool:
+        """Return whether the backbone may have reached this number."""
+        head = self.stream_head
+        return self._seam.is_plausible_start(sequence, data, head.highest) or head.plausible(sequence)
 
     def received(self, sequence: int, data: bytes, now: float, *, live: bool) -> None:
         """Handle a message. ``live`` means that it came from the address of the backbone."""
@@ -140,6 +176,8 @@ class Subscription:
         stream, head = self.reorder_buffer, self.stream_head
         if stream is None or self.failure is not None or self._suspect is not None or not head.expects(first):
             return False
+        if self._seam.is_open or (first > stream.highest + 1 and self._seam.start_in(first, data[0]) is not None):
+            return False
         received_at = int(now * 1_000_000)
         ready = None if self.paused else stream.deliver_directly(first, data, received_at)
         if ready is not None:
@@ -147,8 +185,7 @@ class Subscription:
         elif not stream.add_run(first, data, received_at):
             return False
         head.run_received(first, first + len(data) - 1, now)
-        self._probe_interval = self._config.keepalive_interval
-        self._probe_at = now + self._probe_interval
+        self._tail_probe.message_received(now)
         if self._config.journal:
             self._store.put(first, data, received_at)
         self._on_new_messages(first, data, now)
@@ -164,6 +201,7 @@ class Subscription:
             self._advance_start_search(self._start_search, now)
         if self.reorder_buffer is None or self.failure is not None:
             return
+        self._seam.tick(now)
         if self._suspect is not None and now >= self._suspect[2]:
             self._accept_suspect(self.reorder_buffer, self._suspect[0], self._suspect[1], now)
         self._repair(self.reorder_buffer, now)
@@ -186,9 +224,10 @@ class Subscription:
         if self.failure is not None:
             return None
         deadlines = [
-            self._probe_at,
+            self._tail_probe.due_at,
             self._repair_scheduler.next_deadline(),
             None if self._suspect is None else self._suspect[2],
+            self._seam.next_deadline(self._missing_span),
         ]
         return min([deadline for deadline in deadlines if deadline is not None])
 
@@ -225,7 +264,8 @@ class Subscription:
             stream.extend_to(joining.reported_last)
             for sequence, data in sorted(joining.early_messages.items()):
                 live, ahead = sequence in joining.live_numbers, sequence - stream.highest
-                if ahead <= MAX_JUMP or (live and ahead <= MAX_INITIAL_JUMP and sequence in confirmed):
+                near = ahead <= MAX_JUMP or (live and self._seam.is_plausible_start(sequence, data, stream.highest))
+                if near or (live and ahead <= MAX_INITIAL_JUMP and sequence in confirmed):
                     self._message_arrived(stream, sequence, data, now, live)
                 else:
                     self._drops.counts["implausible"] += 1
@@ -233,6 +273,7 @@ class Subscription:
                         self.hold_suspect(sequence, data, now)
 
     def _message_arrived(self, stream: ReorderBuffer, sequence: int, data: bytes, now: float, live: bool) -> None:
+        self._skip_before(stream, sequence, data)
         known = stream.highest
         if live:
             self.stream_head.received(sequence, now)
@@ -250,18 +291,23 @@ class Subscription:
         if sequence <= known and arrival is ArrivalOutcome.NEW:
             self._counters.repaired += self._repair_scheduler.arrived(sequence)
         elif sequence > known:
-            self._probe_interval = self._config.keepalive_interval
             if live:
-                self._probe_at = now + self._probe_interval
+                self._tail_probe.message_received(now)
             else:
-                # The peer that answered a tail probe may hold more. Without a quick next probe, catching up would take
-                # hours.
-                self._probe_at = now if sequence >= self._probed_up_to else now + self._config.repair.first_retry
+                self._tail_probe.repair_received(sequence, now)
         if arrival is ArrivalOutcome.OVERFLOW:
             self._drops.counts["buffer_full"] += 1
         self._store_message(sequence, data, now, live=live)
         if not live:
+            self._highest_repair = max(self._highest_repair, sequence)
             self.stream_head.reported_by_peer(sequence)
+
+    def _skip_before(self, stream: ReorderBuffer, sequence: int, data: bytes) -> None:
+        """Skip the unused numbers before a message that starts a term."""
+        start = self._seam.start_in(sequence, data)
+        if start is not None:
+            self._seam.started(start)
+            stream.skip(start.held_up_to + 1, sequence - 1)
 
     def _check_duplicate(self, stream: ReorderBuffer, sequence: int, data: bytes, now: float) -> None:
         """Compare a duplicate of the backbone with the received message. The backbone is authoritative."""
@@ -300,7 +346,8 @@ class Subscription:
         if not (self.stream_head.falls(sequence) if held is None else self.stream_head.contradicts(sequence)):
             return
         self.failure = SequenceRegressed(
-            f"backbone {self._backbone} sent message {sequence} again after {self.stream_head.highest};"
+            "backbone {}:{}".format(*self._backbone)
+            + f" sent message {sequence} again after {self.stream_head.highest};"
             " it has lost its state file or runs twice. Stop it before more numbers are assigned twice"
         )
 
@@ -320,12 +367,10 @@ class Subscription:
                 else:
                     for lost in self._repair_scheduler.confirm_gap(first, last, now):
                         stream.give_up(*lost)
-        if now >= self._probe_at:
-            # Tail probe: the last message of a burst may be lost, and no later message reveals the gap.
-            self._probed_up_to = min(stream.highest + MAX_RANGE, MAX_SEQUENCE)
-            self._request_range(stream.highest + 1, self._probed_up_to, now)
-            self._probe_at = now + self._probe_interval * (0.75 + 0.5 * self._rng.random())
-            self._probe_interval = min(self._probe_interval * 2, MAX_PROBE_INTERVAL)
+        if self._seam.is_open and (seam_probe := self._seam.next_probe(self._missing_span, now)) is not None:
+            self._request_range(*seam_probe, now)
+        if now >= self._tail_probe.due_at:
+            self._request_range(*self._tail_probe.next_range(stream.highest, now), now)
 
     def _restore_from_store(self, stream: ReorderBuffer, first: int, last: int) -> bool:
         """Restore messages that exceeded the buffer from the store. Return whether the store holds the whole range."""
@@ -334,6 +379,7 @@ class Subscription:
             data = self._store.get(sequence)
             if data is None or sequence not in stream.missing:
                 continue
+            self._skip_before(stream, sequence, data)
             if self._add(stream, sequence, data, self._store.received_at(sequence) or 0) is ArrivalOutcome.NEW:
                 self._repair_scheduler.arrived(sequence)
         return len(held) == last - first + 1

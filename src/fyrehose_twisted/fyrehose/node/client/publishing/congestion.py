@@ -65,6 +65,10 @@ class CongestionWindow:
             self._backoff = min(self._backoff * 2, 64.0)
             self._backed_off_until = now + self.timeout
 
+    def restart_timer(self) -> None:
+        """Forget doubled timeouts, because they say nothing about another backbone."""
+        self._backoff, self._backed_off_until = 1.0, 0.0
+
     def spurious_retransmission(self) -> None:
         """Record a message that was retransmitted too early."""
         self._reordering_factor = min(self._reordering_factor * 1.5, 32.0)

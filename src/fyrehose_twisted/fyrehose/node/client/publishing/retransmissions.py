@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from math import inf
 
 
 @dataclass(slots=True)
@@ -65,6 +66,11 @@ class RetransmitQueue:
                 self._lost.append(ticket)
                 lost += 1
         return lost
+
+    def mark_all_lost(self) -> None:
+        """Mark all tickets in flight as lost again, and retransmit the lost ones in rising order."""
+        self.mark_timed_out(inf, 0.0)
+        self._lost = deque(sorted(ticket for ticket in self._lost if ticket in self._retransmissions))
 
     def pop(self, ticket: int) -> Retransmission | None:
         """Remove a ticket and return its state, or ``None``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from itertools import repeat
-from math import ceil
+from math import ceil, inf
 
 from fyrehose_twisted.errors import MessageTooLarge, PublishQueueFull
 from fyrehose_twisted.fyrehose.config import OutboxConfig
@@ -228,6 +228,13 @@ class SendQueue:
             self.window.loss_detected()
         if late or again:
             self.window.timed_out(now)
+
+    def resend_all(self) -> None:
+        """Send all messages in flight again, in order. The backbone that they were sent to does not answer any more."""
+        for ticket, sent_at in self._in_flight.take_timed_out(inf, 0.0):
+            self._retransmit_queue.mark_lost(ticket, sent_at)
+        self._retransmit_queue.mark_all_lost()
+        self.window.restart_timer()
 
     def _window_limit(self) -> float:
         """Return the maximum number of messages in flight."""

@@ -106,6 +106,11 @@ class PublishingSession:
         if len(self.durability):
             self._report_published(self.durability.holdings_received(holdings))
 
+    def leader_changed(self, backbone: Address) -> None:
+        """Send all messages that are not acknowledged to another backbone, or again to the one that lost the lead."""
+        self._backbone = backbone
+        self._send_queue.resend_all()
+
     def schedule_push(self, now: float) -> None:
         """Send due messages at the next tick.
 
