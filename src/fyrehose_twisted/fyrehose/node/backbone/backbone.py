@@ -36,6 +36,7 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     Deliver,
     Flags,
     Forward,
+    Holding,
     Holds,
     Keepalive,
     KeepaliveAck,
@@ -61,6 +62,8 @@ class BackboneState(Enum):
     SERVING = "numbering messages"
     REFUSING = "stopped: a client holds messages of the stream, but the state file has no number"
     EXHAUSTED = "stopped: all numbers are assigned"
+    STANDBY = "standing by: another member of the group numbers messages"
+    TAKING_OVER = "asking its clients what they hold"
 
 
 @implementer(IDatagramNode)
@@ -179,7 +182,7 @@ class Backbone(DatagramNode):
             self.counters.repeated += 1
         elif self.repair_dispatcher.publish_allowance(now) <= 0:
             self.drops.counts["repairs_behind"] += 1
-        elif self.state is BackboneState.SETTLING:
+        elif self._must_wait(now):
             if not self._push_backlog.add(push, peer):
                 self._drop("not_numbering", peer, f"PUSH while {self.state.value}, and the queue is full", now)
         else:
@@ -193,19 +196,12 @@ class Backbone(DatagramNode):
         if refusal is not None:
             self._drop(refusal, peer, f"KEEPALIVE for {address[0]}:{address[1]} refused ({refusal})", now)
             return
-        joined = self._client_table.renew(keepalive, address, peer, now, last=self.sequencer.last)
+        joined = self._client_table.renew(keepalive, address, peer, now, last=self.last_given)
         if joined is not None:
             self._output.events.append(ClientJoined(joined))
         if client := self._client_table.get(address):
             client.traffic.subscribe(self.counters, not client.flags & Flags.NOSUBSCRIBE)
-        if keepalive.flags & Flags.EXTENSIONS:
-            # The STATUS precedes the ACK, because the client starts to look for the oldest message upon the ACK.
-            watches = bool(keepalive.flags & Flags.WATCHES)
-            self._send(
-                encode(self.repair_dispatcher.make_status(keepalive.token, self._last_announced, watches=watches)),
-                address,
-            )
-        self._send(encode(KeepaliveAck(keepalive.token)), address)
+        self._acknowledge(keepalive, address, now)
         if self._query_clients and self.state is BackboneState.SETTLING and not keepalive.flags & Flags.NOJOURNAL:
             self._claims.record_query(address)
             self._send(encode(Forward(self._own_address(address), 1, MAX_SEQUENCE)), address)
@@ -236,7 +232,7 @@ class Backbone(DatagramNode):
         if client := self._client_table.get(address):
             client.traffic.requests += 1
             client.traffic.requested_at = now
-        refusal = self.repair_dispatcher.request(address, request.first, min(request.last, self.sequencer.last), now)
+        refusal = self._repair(address, request.first, min(request.last, self.sequencer.last), now)
         if refusal is not None:
             self._drop(refusal, peer, f"REQUEST for {request.first} to {request.last}: {REFUSAL_TEXTS[refusal]}", now)
 
@@ -251,7 +247,7 @@ class Backbone(DatagramNode):
         if self.state is BackboneState.SETTLING:
             self._end_settling(now)
         else:
-            self._push_backlog.forget()
+            self._forget_backlog()
 
     def next_deadline(self) -> float | None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
@@ -270,6 +266,15 @@ class Backbone(DatagramNode):
         return self.sequencer.last if self.counters.published else 0
 
     @property
+    def last_given(self) -> int:
+        """Last number that is known to have been given."""
+        return self.sequencer.last
+
+    def _reported(self, holding: Holding) -> tuple[Holding, ...]:
+        """Return what publishers are told of the progress of a journal."""
+        return (holding,)
+
+    @property
     def _settle_deadline(self) -> float | None:
         """End of settling, or the expiry of the messages queued meanwhile."""
         if self._settle_until is not None and self.state is BackboneState.SETTLING:
@@ -283,7 +288,7 @@ class Backbone(DatagramNode):
         if self._watchers_outdated and self._now >= self._watchers_due_at:
             self._watchers_outdated = False
             self._watchers_due_at = self._now + STATUS_INTERVAL * len(self._client_table.watchers)
-            self.repair_dispatcher.notify_watchers(self._last_announced)
+            self.repair_dispatcher.notify_watchers(self._last_announced, self._reported)
         self._flush_replies()
         effects, events = self._output.take()
         mark = self.sequencer.checkpoint
@@ -372,6 +377,7 @@ class Backbone(DatagramNode):
             self._request_budgets.forget(client.address)
             self.repair_dispatcher.forget(client.address)
             self._output.events.append(ClientExpired(client))
+            self._client_expired(client)
 
     def _end_settling(self, now: float) -> None:
         """Number the waiting PUSHes, unless the only queried client holds messages of the stream."""
@@ -384,6 +390,31 @@ class Backbone(DatagramNode):
         self.state = BackboneState.SERVING
         for push, peer in self._push_backlog.release():
             self._publish(push, peer, now)
+
+    def _acknowledge(self, keepalive: Keepalive, address: Address, now: float) -> None:
+        """Answer the KEEPALIVE of an admitted client."""
+        if keepalive.flags & Flags.EXTENSIONS:
+            # The STATUS precedes the ACK, because the client starts to look for the oldest message upon the ACK.
+            watches = bool(keepalive.flags & Flags.WATCHES)
+            status = self.repair_dispatcher.make_status(
+                keepalive.token, self._last_announced, watches=watches, reported=self._reported
+            )
+            self._send(encode(status), address)
+        self._send(encode(KeepaliveAck(keepalive.token)), address)
+
+    def _repair(self, address: Address, first: int, last: int, now: float) -> str | None:
+        """Send or request ``first`` to ``last`` for a client. Return the reason if that is impossible."""
+        return self.repair_dispatcher.request(address, first, last, now)
+
+    def _forget_backlog(self) -> None:
+        self._push_backlog.forget()
+
+    def _must_wait(self, now: float) -> bool:
+        """Return whether a PUSH has to wait."""
+        return self.state is BackboneState.SETTLING
+
+    def _client_expired(self, client: ServedClient) -> None:
+        """Called when a client has expired."""
 
     def _refuse_stream(self, peer: Address, sequence: int) -> None:
         self.state = BackboneState.REFUSING

@@ -26,6 +26,16 @@ class PushBacklog:
         """True while duplicates of PUSHes are recognised."""
         return bool(self._known_messages)
 
+    @property
+    def has_pushes(self) -> bool:
+        """Whether PUSHes wait."""
+        return bool(self._pushes)
+
+    def put_back(self, pushes: list[tuple[Push, Address]]) -> None:
+        """Let released PUSHes wait again, in front of all others."""
+        self._pushes[:0] = pushes
+        self._bytes += sum(len(push.data) for push, _ in pushes)
+
     def is_duplicate(self, data: bytes) -> bool:
         """Return whether this enveloped message is or was in the backlog, so that it must not get a second number."""
         return data in self._known_messages

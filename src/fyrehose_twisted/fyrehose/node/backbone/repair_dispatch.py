@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fyrehose_twisted.effects import Address, Burst, Datagram
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.events import BackboneCounters
@@ -10,7 +12,7 @@ from fyrehose_twisted.fyrehose.node.backbone.client_table import ClientTable
 from fyrehose_twisted.fyrehose.node.backbone.request_routing import RepairRouter
 from fyrehose_twisted.fyrehose.node.backbone.retransmit_buffer import RetransmitScheduler
 from fyrehose_twisted.fyrehose.wire.codec import encode
-from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS, Asked, Flags, Forward, Status
+from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS, Asked, Flags, Forward, Holding, Status
 from fyrehose_twisted.interfaces import IForwardPolicy
 
 SURVEY_THRESHOLD = 65_536
@@ -26,6 +28,12 @@ REFUSAL_TEXTS = {
 """Descriptions of the reasons for which :meth:`RepairDispatcher.request` refuses."""
 
 Replies = dict[Address, list[Datagram | Burst]]
+
+HoldingReport = Callable[[Holding], tuple[Holding, ...]]
+
+
+def _as_it_is(holding: Holding) -> tuple[Holding, ...]:
+    return (holding,)
 
 
 class RepairDispatcher:
@@ -105,6 +113,11 @@ class RepairDispatcher:
             return self._retransmit(requester, max(first, buffer.first), last, now)
         return None
 
+    def answer_from_memory(self, requester: Address, first: int, last: int, now: float) -> str | None:
+        """Send what is left of ``first`` to ``last``. Return the reason if that is impossible."""
+        first = max(first, self._retransmit_scheduler.buffer.first)
+        return self._retransmit(requester, first, last, now) if first <= last else "forward_not_held"
+
     def redeliver(self, data: bytes, peer: Address) -> bool:
         """Send the DELIVER of an already numbered message to its publisher. Return whether the message was found."""
         buffer = self._retransmit_scheduler.buffer
@@ -114,22 +127,25 @@ class RepairDispatcher:
         self._reply(peer, *buffer.read(sequence, sequence, 0)[0])
         return True
 
-    def make_status(self, token: bytes, last: int, *, watches: bool) -> Status:
+    def make_status(self, token: bytes, last: int, *, watches: bool, reported: HoldingReport = _as_it_is) -> Status:
         """Return the STATUS of the stream for a client.
 
         :param last: last assigned number.
         :param watches: include the progress of each journal. Otherwise the reply is hardly larger than the KEEPALIVE.
+        :param reported: returns what to report of the progress of one journal.
         """
         reports = [client.holds for client in self._client_table.durable_journals if client.holds is not None]
         oldest = [holds.oldest for holds in reports if holds.oldest <= holds.holding.durable]
-        holdings = tuple(holds.holding for holds in reports[:MAX_HOLDINGS]) if watches else ()
-        return Status(token, min(oldest, default=0), last, holdings)
+        holdings = [part for holds in reports for part in reported(holds.holding)][:MAX_HOLDINGS] if watches else ()
+        return Status(token, min(oldest, default=0), last, tuple(holdings))
 
-    def notify_watchers(self, last: int) -> None:
+    def notify_watchers(self, last: int, reported: HoldingReport = _as_it_is) -> None:
         """Send a STATUS to all clients that watch journals."""
         for client in self._client_table.watchers:
             if client.token:
-                self._reply(client.address, encode(self.make_status(client.token, last, watches=True)))
+                self._reply(
+                    client.address, encode(self.make_status(client.token, last, watches=True, reported=reported))
+                )
 
     def tick(self, now: float) -> None:
         """Send the retransmissions that are due."""

@@ -14,6 +14,8 @@ from fyrehose_twisted.interfaces import ISequenceStore
 
 MINIMUM_RESERVE = 1_024
 MAXIMUM_RESERVE = 10_000_000
+MEMBER_RESERVE = 16_384
+"""Minimum reserve of a member of a group, whose bound is extended while it goes on."""
 
 
 class KnownClient(NamedTuple):
@@ -83,12 +85,14 @@ class Sequencer:
 
     :param last: last assigned number, 0 for none.
     :param bound: highest number that may be assigned before a higher bound is durable.
+    :param minimum_reserve: least count of numbers by which the bound is kept ahead.
     """
 
-    def __init__(self, last: int, bound: int) -> None:
+    def __init__(self, last: int, bound: int, minimum_reserve: int | None = None) -> None:
         self.last = last
         self.bound = max(last, bound)
-        self._reserve = MINIMUM_RESERVE
+        self._minimum_reserve = MINIMUM_RESERVE if minimum_reserve is None else minimum_reserve
+        self._reserve = self._minimum_reserve
         self._extended_at: float | None = None
         self._extended_from = last
 
@@ -118,7 +122,7 @@ class Sequencer:
     def _extend_bound(self, last: int, now: float) -> None:
         if self._extended_at is not None and now > self._extended_at:
             rate = int((last - self._extended_from) / (now - self._extended_at))
-            self._reserve = min(max(2 * rate, MINIMUM_RESERVE), MAXIMUM_RESERVE)
+            self._reserve = min(max(2 * rate, self._minimum_reserve), MAXIMUM_RESERVE)
         self._extended_at, self._extended_from = now, last
         # The durable bound never decreases, although the reserve may shrink.
         self.bound = max(self.bound, min(last + self._reserve, MAX_SEQUENCE))
