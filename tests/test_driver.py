@@ -270,6 +270,21 @@ class TestTimer:
         driven.clock.pump([0.25] * 60)
         assert driven.node.ticks[-1] >= deadlines[-1]
 
+    def test_the_timer_of_an_unchanged_deadline_is_not_moved_while_the_clock_goes_on(self, driven: Driven) -> None:
+        driven.node.deadline = driven.clock.seconds() + 5.0
+        call_later = driven.clock.callLater
+
+        def late(delay: float, *arguments: Any) -> Any:
+            driven.clock.rightNow += 1e-6
+            return call_later(delay, *arguments)
+
+        driven.clock.callLater = late  # type: ignore[assignment, method-assign]
+        driven.driver.flush()
+        (timer,) = driven.clock.getDelayedCalls()
+        before = timer.getTime()
+        driven.driver.flush()
+        assert timer.getTime() == before > driven.node.deadline
+
     def test_a_timer_that_fires_early_is_armed_again(self, driven: Driven) -> None:
         driven.wake_at(1_002)
         driven.wake_at(1_005)

@@ -80,6 +80,12 @@ def journal(directory: Path) -> Any:
     return open_journal(directory, "fyrehose://default")
 
 
+def member_state_file(directory: Path) -> Any:
+    from fyrehose_twisted.fyrehose.service.member.state_file import MemberStateFile
+
+    return MemberStateFile(directory / "state.member", "fyrehose://s", "a")
+
+
 def memory_journal(directory: Path) -> Any:
     from fyrehose_twisted.journal.memory import MemoryJournal
 
@@ -136,7 +142,9 @@ MAKERS: dict[str, Callable[[Path], Any] | None] = {
     "fyrehose_twisted.fyrehose.node.client.memory_store.MemoryStore": None,
     "fyrehose_twisted.fyrehose.node.backbone.sequencer.VolatileSequenceStore": None,
     "fyrehose_twisted.fyrehose.protocol.client.SubscriberProtocol": None,
+    "fyrehose_twisted.fyrehose.protocol.member.VolatileMemberStore": None,
     "fyrehose_twisted.fyrehose.protocol.publisher.PublisherProtocol": None,
+    "fyrehose_twisted.fyrehose.service.member.state_file.MemberStateFile": member_state_file,
     "fyrehose_twisted.fyrehose.service.state_file.SequenceFile": sequence_file,
     "fyrehose_twisted.journal.memory.MemoryJournal": memory_journal,
     "fyrehose_twisted.journal.reader.JournalReader": journal_reader,

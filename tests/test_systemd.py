@@ -16,7 +16,7 @@ from twisted.application.service import ServiceMaker
 
 from fyrehose_twisted.fyrehose.frontend.config import RELOADABLE as OF_FRONTEND
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.service.backbone_tap import LIMITS
+from fyrehose_twisted.fyrehose.service.backbone_tap import LIMITS, Options
 from fyrehose_twisted.process.boot_id import _BOOT_ID_PATH
 from fyrehose_twisted.process.sighup import limit_checks, read_limits
 from fyrehose_twisted.query.config import RELOADED as OF_QUERY
@@ -74,8 +74,21 @@ def test_the_options_in_each_unit_are_known_to_the_service(name: str) -> None:
     known = {f"--{name}" for name in options.longOpt} if hasattr(options, "longOpt") else set()
     known |= {f"--{name.rstrip('=')}" for name in options.longOpt}
     for word in words[at + 1 :]:
+        if word.startswith("$"):
+            continue  # Options of the environment file.
         assert word.partition("=")[0] in known, word
-    assert name.removesuffix(".service") == words[at]
+    assert name.removesuffix(".service").removesuffix("@") == words[at]
+
+
+def test_environment_file_has_each_variable_of_the_member_unit() -> None:
+    text = (UNITS / "backbone-member.env").read_text()
+    given = dict(re.findall(r"^([A-Z]+)=(.*)$", text, re.MULTILINE))
+    used = re.findall(r"\$\{?([A-Z]+)\}?", settings("fyrehose-backbone@.service")["ExecStart"])
+    assert sorted(given) == sorted(used)
+    options = Options()
+    known = {f"--{name.rstrip('=')}" for name in options.longOpt}
+    words = [*given["PEERS"].split(), *re.findall(r"--[a-z-]+", text.partition("\nOPTIONS")[0])]
+    assert {word.partition("=")[0] for word in words} <= known
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -12,6 +12,8 @@ from fyrehose_twisted.interfaces import INode
 
 CLOCK_RESOLUTION = 1e-3
 """Seconds by which a timer may fire early."""
+TIMER_SLACK = 1e-4
+"""Seconds by which a timer may be late without being moved."""
 
 
 class NodeDriver:
@@ -108,8 +110,9 @@ class NodeDriver:
             return
         delay = max(0.0, deadline - self.now())
         if timer is not None and timer.active():
-            # An early timer costs one idle tick. Moving it on every datagram costs more.
-            if timer.getTime() <= deadline:
+            # An early timer costs one idle tick. Moving it on every datagram costs more. Timers are set relative to a
+            # clock that goes on meanwhile, so that the timer of this very deadline is a little late.
+            if timer.getTime() <= deadline + TIMER_SLACK:
                 return
             timer.reset(delay)
             return

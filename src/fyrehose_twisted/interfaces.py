@@ -139,6 +139,24 @@ class ISequenceStore(Interface):
         """Close the store; the next start then skips no numbers."""
 
 
+class IMemberStore(Interface):
+    """Durable storage of the state of one member of a group of backbones."""
+
+    state = Attribute(
+        ":class:`~fyrehose_twisted.fyrehose.node.member.persistent_state.MemberState` of the previous process; ``None``"
+        " for a new member"
+    )
+
+    def persist(state: Any) -> None:
+        """Make a :class:`~fyrehose_twisted.fyrehose.node.member.persistent_state.MemberState` durable.
+
+        :raises OperationalError: if that fails.
+        """
+
+    def close() -> None:
+        """Release the storage. Closing twice is harmless."""
+
+
 class IClientMemory(Interface):
     """Additional interface of an :class:`ISequenceStore` that stores the clients of a backbone.
 
@@ -180,6 +198,25 @@ class ISubscriber(Interface):
         """Handle messages ``first`` to ``last`` that cannot be repaired.
 
         No client that was asked holds them, or their numbers were never assigned.
+        """
+
+
+class ISeamListener(Interface):
+    """Callbacks of a subscriber at the places of its stream where another backbone took over. In order, between
+    messages."""
+
+    def numbers_skipped(first: int, last: int) -> None:
+        """Handle numbers ``first`` to ``last``, which are not part of the stream. No message is lost.
+
+        The backbone that took over left them unused, because the former one may have assigned some of them to messages
+        that no client holds.
+        """
+
+    def term_started(term: int, held_up_to: int, first: int) -> None:
+        """Handle the start of a term: later messages were numbered by the backbone that leads in it.
+
+        :param held_up_to: highest number of earlier terms that a client held.
+        :param first: number of the message that starts the term, which is not passed to the application.
         """
 
 

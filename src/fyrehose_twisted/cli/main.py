@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.cli.doctor import command as doctor
 from fyrehose_twisted.freenet.cli import parser as freenet
+from fyrehose_twisted.fyrehose.cli import parser as backbone
 from fyrehose_twisted.hydra.cli import parser as hydra
 from fyrehose_twisted.journal.cli import parser as journal
 from fyrehose_twisted.parcels.cli import parser as parcels
@@ -166,7 +167,13 @@ def _parser() -> argparse.ArgumentParser:
     def command(name: str, run: Callable[..., Any], description: str) -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=description, description=description)
         made.add_argument(
-            "-b", "--backbone", default=BACKBONE, metavar="HOST:PORT", help="address of the backbone [%(default)s]"
+            "-b",
+            "--backbone",
+            action=_AddBackbone,
+            default=BACKBONE,
+            metavar="HOST:PORT",
+            help="address of the backbone, or of several that take over from one another, with commas or repeated"
+            " [%(default)s]",
         )
         made.add_argument("--secret-file", metavar="FILE", help="file with the secret of the backbone")
         made.add_argument(
@@ -237,11 +244,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     simulate.add_parser(commands, _scenarios)
     journal.add_parser(commands, _strip_framing, _envelope_finder)
+    backbone.add_parser(commands)
     parcels.add_parser(commands)
     hydra.add_parser(commands)
     freenet.add_parser(commands)
     doctor.add_parser(commands)
     return parser
+
+
+class _AddBackbone(argparse.Action):
+    """Addition of a value of ``--backbone`` to earlier ones, separated by commas."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        given = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, values if given is self.default else f"{given},{values}")
 
 
 def _interval(text: str) -> float:

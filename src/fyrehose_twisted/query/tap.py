@@ -12,12 +12,10 @@ from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
 from fyrehose_twisted.fyrehose.service.journal import JournalService
-from fyrehose_twisted.fyrehose.service.options import StreamNameOption, parse_start, start_option
+from fyrehose_twisted.fyrehose.service.options import BackboneOptions, StreamNameOption, parse_start, start_option
 from fyrehose_twisted.journal.store import check_unlocked, open_journal
 from fyrehose_twisted.journal.upkeep.options import RetentionOption
-from fyrehose_twisted.net.addresses import parse_host_port
 from fyrehose_twisted.net.options import (
-    SecretOption,
     ServerEndpoint,
     TokenOptions,
     probe_port,
@@ -33,7 +31,7 @@ BACKBONE_OPTIONS = "name", "from", "secret-file", "retention"
 """Options that require ``--backbone``."""
 
 
-class Options(TokenOptions, StreamNameOption, SecretOption, RetentionOption):
+class Options(TokenOptions, StreamNameOption, BackboneOptions, RetentionOption):
     """Command-line options of the query service."""
 
     synopsis = "--directory DIR [options]"
@@ -43,16 +41,23 @@ class Options(TokenOptions, StreamNameOption, SecretOption, RetentionOption):
         " and --retention belong to it."
         " It listens on loopback by default; any other interface requires --tokens-file or --open."
     )
+    default_backbone = None
     optParameters = [
         ["directory", "d", None, "directory of the journals"],
         ["http", None, DEFAULT_HTTP, "endpoint of the HTTP server"],
-        ["backbone", "b", None, "HOST:PORT of a backbone whose stream to record"],
         start_option("oldest"),
     ]
 
     def __init__(self) -> None:
         super().__init__()
         self["watch"] = []
+
+    def opt_backbone(self, text: str) -> None:
+        """HOST:PORT of a backbone whose stream to record; several that take over from one another with commas
+        (repeatable)"""
+        super().opt_backbone(text)
+
+    opt_b = opt_backbone
 
     def opt_watch(self, text: str) -> None:
         """NAME=URL of a service's metrics to show, such as backbone=http://127.0.0.1:9100/metrics (repeatable)"""
@@ -73,7 +78,7 @@ class Options(TokenOptions, StreamNameOption, SecretOption, RetentionOption):
 
     def _check_backbone(self) -> None:
         self.check_name()
-        parse_host_port(self["backbone"])
+        self.check_backbone()
         self["client"] = ClientConfig(start=parse_start(self["from"]), secret=self.read_secret())
         self["journal"] = self.parse_retention()
 

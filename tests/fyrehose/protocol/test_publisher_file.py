@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,12 @@ def test_a_publisher_file_requires_envelopes(path: Path) -> None:
     with pytest.raises(ConfigurationError, match="needs envelopes"):
         PublisherProtocol(ClientConfig(outbox=OutboxConfig(raw=True)), state=state)
     state.close()
+
+
+def test_a_publisher_file_of_one_backbone_fits_its_group(path: Path) -> None:
+    with closing(PublisherState(path, "10.0.0.1:2323,10.0.0.2:2323")) as state:
+        publisher = state.publisher
+    with closing(PublisherState(path, "10.0.0.3:2323,10.0.0.2:2323")) as state:
+        assert state.publisher == publisher
+    with pytest.raises(StateFileError, match=r"belongs to 10.0.0.1:2323,10.0.0.2:2323, not to 10.0.0.3:2323"):
+        PublisherState(path, "10.0.0.3:2323")

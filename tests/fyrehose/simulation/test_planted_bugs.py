@@ -231,7 +231,7 @@ def answers_no_forwards(patch: Patch) -> None:
 
 
 def ignores_repairs(patch: Patch) -> None:
-    patch.setattr(Subscription, "is_requested", lambda self, sequence, now: False)
+    patch.setattr(Subscription, "accepts", lambda self, sequence, data, now, live: live)
 
 
 def ignores_the_memory_limit(patch: Patch) -> None:
@@ -277,7 +277,7 @@ def never_probes_the_tail(patch: Patch) -> None:
     original = Subscription._repair
 
     def repair(self: Any, stream: Any, now: float) -> None:
-        self._probe_at = now + 1_000.0
+        self._tail_probe.due_at = now + 1_000.0
         original(self, stream, now)
 
     patch.setattr(Subscription, "_repair", repair)

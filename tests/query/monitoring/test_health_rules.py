@@ -255,6 +255,40 @@ def test_cluster_is_down_when_none_of_its_nodes_answers() -> None:
     assert [(one.kind, one.level) for one in assess_cluster(cluster)] == [("no-node", DOWN)]
 
 
+def group_member(name: str, connected: int, leader: str = "a", **more: Any) -> ServiceFigures:
+    lines = [
+        f'info{{service="backbone",stream="fyrehose://ticks",member="{name}"}} 1',
+        f'backbone_members{{connected="true"}} {connected}',
+        f'backbone_members{{connected="false"}} {3 - connected}',
+        "backbone_quorum 2",
+    ]
+    lines += [f'backbone_leader{{leader="{leader}"}} 1'] * bool(leader)
+    return read(*lines, name=name, **more)
+
+
+def test_group_of_backbones_is_a_cluster_and_a_single_backbone_is_none() -> None:
+    single = read('info{service="backbone",stream="fyrehose://ticks"} 1', name="single")
+    (group,) = clusters([group_member("a", 3), group_member("b", 3), single])
+    assert (group.title, group.watched, group.may_fail) == ("backbone fyrehose://ticks", 2, 1)
+    assert group.leaders == ("a",)
+    assert list(assess_cluster(group)) == []
+
+
+def test_group_of_backbones_with_a_lost_member_needs_attention() -> None:
+    (group,) = clusters([group_member("a", 2), group_member("b", 2), group_member("c", 3, up=False, missed=3)])
+    assert [(one.level, one.text) for one in assess_cluster(group)] == [
+        (ATTENTION, "2 of 3 members are alive; 0 more may fail")
+    ]
+    (group,) = clusters([group_member("a", 1, leader="")])
+    assert {one.kind: one.level for one in assess_cluster(group)} == {"quorum": DOWN, "leader": DOWN}
+
+
+def test_witness_needs_no_journals() -> None:
+    assert "journals" in judged(read('info{service="backbone"} 1', "backbone_durable_journals 0"))
+    witness = read('info{service="backbone"} 1', "backbone_durable_journals 0", "backbone_witness 1")
+    assert "journals" not in judged(witness)
+
+
 @pytest.mark.parametrize(("quorum", "may_fail"), [("hydra_quorum 2", 1), ("hydra_links 2", None)])
 def test_hydra_network_reports_its_nodes_and_an_older_one_no_quorum(quorum: str, may_fail: int | None) -> None:
     node = read('info{service="hydra",network="n"} 1', "hydra_nodes 3", quorum, 'hydra_leader{leader="a"} 1')

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fyrehose_twisted.fyrehose.protocol.client import ClientProtocol as ClientProtocol
     from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol as SubscriberProtocol
     from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol as JournalProtocol
+    from fyrehose_twisted.fyrehose.protocol.member import MemberProtocol as MemberProtocol
     from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol as PublisherProtocol
 else:
     __getattr__, __dir__ = exports(
@@ -19,6 +20,7 @@ else:
             "BackboneProtocol": "backbone",
             "ClientProtocol": "client",
             "JournalProtocol": "journal",
+            "MemberProtocol": "member",
             "PublisherProtocol": "publisher",
             "SubscriberProtocol": "client",
         },

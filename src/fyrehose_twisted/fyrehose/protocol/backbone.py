@@ -72,18 +72,21 @@ class BackboneProtocol(DatagramNodeProtocol):
 
     def make_node(self, now: float) -> IDatagramNode:
         """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.make_node`."""
+        start = self._make_start(now)
+        return Backbone(self.config, self._policy, start, own_address=self._own_address, is_own=self._is_own, now=now)
+
+    def _make_start(self, now: float) -> BackboneStart:
         state = self.state
         memory: Any = IClientMemory(state, None)
         table_complete = memory is not None and memory.complete and not state.fresh
         settle_time = 0.0 if table_complete else self._settle_time
-        start = BackboneStart(
+        return BackboneStart(
             last=state.last,
             bound=state.bound,
             settle_until=now + settle_time if settle_time > 0 else None,
             query_clients=state.fresh,
             known_clients=() if memory is None else memory.clients,
         )
-        return Backbone(self.config, self._policy, start, own_address=self._own_address, is_own=self._is_own, now=now)
 
     def persist(self, checkpoint: SequenceCheckpoint) -> None:
         """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.persist`."""

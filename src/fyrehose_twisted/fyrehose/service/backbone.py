@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from prometheus_client.registry import Collector
 from twisted.internet.defer import Deferred, maybeDeferred
 
 from fyrehose_twisted.fyrehose.config import BackboneConfig, check_exposure
@@ -68,10 +69,19 @@ class BackboneService(DatagramService):
         self._bind()
         self.protocol.state = self._open_state()
         self._opened = True
+        self._run()
+
+    def _run(self) -> None:
+        """Start the protocol, once the state file is open."""
         self.watch(self.protocol)
         warn_if_buffer_small(self._port)
         self._port.start()
         self._reloading.start()
+        self._report_start()
+        self._metrics.listen(*self._collectors(), on_failure=self.fail)
+        systemd_notifier.ready(self.reactor, self._describe())
+
+    def _report_start(self) -> None:
         bound = self._port.getHost()
         self.log.info(
             "listening on {host}:{port}, the next number is {number}",
@@ -85,8 +95,13 @@ class BackboneService(DatagramService):
                 first=self.protocol.state.hole[0],
                 last=self.protocol.state.hole[1],
             )
-        self._metrics.listen(BackboneCollector(self.protocol), on_failure=self.fail)
-        systemd_notifier.ready(self.reactor, f"listening on {bound.host}:{bound.port}")
+
+    def _describe(self) -> str:
+        bound = self._port.getHost()
+        return f"listening on {bound.host}:{bound.port}"
+
+    def _collectors(self) -> tuple[Collector, ...]:
+        return (BackboneCollector(self.protocol),)
 
     async def _stop(self) -> None:
         self._reloading.stop()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import tempfile
+from collections.abc import Callable
 from errno import EADDRINUSE
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -18,8 +20,13 @@ from fyrehose_twisted.fyrehose.config import MAX_RETRANSMIT, AddressList, Backbo
 from fyrehose_twisted.fyrehose.node.backbone.backbone import SETTLE_TIME
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward, RoundRobinForward
 from fyrehose_twisted.fyrehose.protocol.backbone import BackboneProtocol
+from fyrehose_twisted.fyrehose.protocol.member import MemberProtocol
 from fyrehose_twisted.fyrehose.service.backbone import BackboneService
 from fyrehose_twisted.fyrehose.service.connect import DEFAULT_PORT
+from fyrehose_twisted.fyrehose.service.member.config import MemberServiceConfig
+from fyrehose_twisted.fyrehose.service.member.options import MemberOptions, member_state_path
+from fyrehose_twisted.fyrehose.service.member.service import MemberService
+from fyrehose_twisted.fyrehose.service.member.state_file import MemberStateFile, check_member_state
 from fyrehose_twisted.fyrehose.service.options import (
     StreamNameOption,
     float_option,
@@ -34,6 +41,7 @@ from fyrehose_twisted.net.options import (
     OpenFlag,
     SecretOption,
     integer_option,
+    probe_ports,
     protocol_option,
     require_choice,
     state_option,
@@ -57,14 +65,15 @@ FORMER_NAMES = {"max-subscribers": "max-clients"}
 """Current names of renamed options and limits, by former name."""
 
 
-class Options(StreamNameOption, SecretOption, OpenFlag, MetricsOption):
+class Options(StreamNameOption, SecretOption, OpenFlag, MetricsOption, MemberOptions):
     """Command-line options of the backbone."""
 
     aliases = {**FORMER_NAMES, "f": "forward", "s": "state"}
     synopsis = "[options]"
     longdesc = (
         "Assigns a number to every message and sends it to all subscribers. Listens on loopback by default. Any other"
-        " interface requires --secret-file, --allow or --open."
+        " interface requires --secret-file, --allow or --open. With --member it belongs to a group of backbones: if one"
+        " fails, another one takes over."
     )
     optParameters = [
         ["interface", "i", "127.0.0.1", "IPv4 address to listen on"],
@@ -111,6 +120,16 @@ class Options(StreamNameOption, SecretOption, OpenFlag, MetricsOption):
         ["systemd", None, None, "use the UDP socket with this FileDescriptorName= from systemd instead of binding one"],
         protocol_option("BackboneProtocol"),
     ]
+
+    def opt_listen(self, text: str) -> None:
+        """udp:PORT:interface=ADDRESS to listen on, instead of --port and --interface"""
+        found = re.fullmatch(r"udp:(\d{1,5})(?::interface=([^:]+))?", text)
+        if found is None or int(found[1]) > 65_535:
+            raise usage.UsageError(f"--listen {text!r} is not udp:PORT or udp:PORT:interface=ADDRESS")
+        self["port"] = int(found[1])
+        if found[2] is not None:
+            self["interface"] = found[2]
+
     optFlags = [["trust-addresses", None, "trust the ADDR of clients, for clients behind address translation"]]
 
     def __init__(self) -> None:
@@ -145,10 +164,14 @@ class Options(StreamNameOption, SecretOption, OpenFlag, MetricsOption):
                     "--port and --interface do not apply with --systemd; set the address in the .socket unit"
                 )
             self["inherited"] = activated_udp_socket("systemd", self["systemd"])
-            interface = IPv4Address(self["inherited"].getsockname()[0])
+            interface, self["port"] = (
+                IPv4Address(self["inherited"].getsockname()[0]),
+                self["inherited"].getsockname()[1],
+            )
         if not self["open"]:
             check_exposure(str(interface), self["config"])
-        self.load_protocol(BackboneProtocol)
+        self["group-member"] = self.parse_member((str(interface), self["port"]), self["secret"])
+        self.load_protocol(BackboneProtocol if self["group-member"] is None else MemberProtocol)
 
     def read_config(self) -> BackboneConfig:
         """Return the configuration from the options and the current limits file.
@@ -179,14 +202,11 @@ def makeService(options: Options) -> IService:
     """
     stream = options.stream
     path: Path = options["state"]
+    member: MemberServiceConfig | None = options["group-member"]
 
     def open_state() -> SequenceFile:
         return SequenceFile(path, stream, start_at=options["start-at"])
 
-    policy: IForwardPolicy = (
-        RoundRobinForward() if options["forward"] == "round-robin" else RandomForward(SystemRandom())
-    )
-    protocol = options["class"](options["config"], policy, settle_time=options["settle-time"])
     try:
         # Report errors now, in one line, while twistd still has the terminal.
         if options["inherited"] is None:
@@ -195,19 +215,48 @@ def makeService(options: Options) -> IService:
             SequenceFile.check(path, stream, start_at=options["start-at"])
         else:
             _probe_directory(path)
-        service: Any = BackboneService(
-            protocol,
-            open_state,
-            options["port"],
-            options["interface"],
-            metrics=options["metrics"],
-            open_to_all=bool(options["open"]),
-            read_config=options.read_config if options["limits"] else None,
-            inherited=options["inherited"],
-        )
+        service: Any
+        rest: dict[str, Any] = {
+            "metrics": options["metrics"],
+            "open_to_all": bool(options["open"]),
+            "read_config": options.read_config if options["limits"] else None,
+            "inherited": options["inherited"],
+        }
+        place = options["port"], options["interface"]
+        if member is None:
+            protocol = options["class"](options["config"], _policy(options), settle_time=options["settle-time"])
+            service = BackboneService(protocol, open_state, *place, **rest)
+        else:
+            service = _make_member(options, member, open_state, place, rest)
     except FyrehoseError as error:
         raise SystemExit(f"fyrehose-backbone: {error}") from None
     return service  # type: ignore[no-any-return]
+
+
+def _make_member(
+    options: Options,
+    member: MemberServiceConfig,
+    open_state: Callable[[], SequenceFile],
+    place: tuple[int, str],
+    rest: dict[str, Any],
+) -> MemberService:
+    path = member_state_path(options["state"])
+    probe_ports([("peer-listen", member.endpoint), ("control", member.control_endpoint)])
+    check_member_state(path, options.stream, member.name)
+    protocol = options["class"](config=options["config"], policy=_policy(options), settle_time=options["settle-time"])
+    return MemberService(
+        protocol,
+        member,
+        open_state,
+        lambda: MemberStateFile(path, options.stream, member.name),
+        *place,
+        stream=options.stream,
+        **rest,
+    )
+
+
+def _policy(options: Options) -> IForwardPolicy:
+    return RoundRobinForward() if options["forward"] == "round-robin" else RandomForward(SystemRandom())
 
 
 def _probe_directory(path: Path) -> None:

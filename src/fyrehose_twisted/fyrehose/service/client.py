@@ -16,7 +16,7 @@ from fyrehose_twisted.net.metrics_port import MetricsPort
 class ClientService(DatagramService):
     """Client under ``twistd``.
 
-    :param backbone: ``HOST:PORT``.
+    :param backbone: ``HOST:PORT``, or several, separated by commas.
     :param metrics: endpoint description for Prometheus metrics; see :class:`BackboneService`.
     :param stream: name of the backbone's stream in the metric ``fyrehose_info``.
     """

@@ -8,7 +8,9 @@ from typing import Any
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.events import ServedClient
 from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
+from fyrehose_twisted.fyrehose.node.member.status import MemberStatus
 from fyrehose_twisted.fyrehose.protocol.backbone import BackboneProtocol
+from fyrehose_twisted.fyrehose.protocol.member import MemberProtocol
 from fyrehose_twisted.fyrehose.wire.packets import Flags
 from fyrehose_twisted.web.channel import WebRequest
 from fyrehose_twisted.web.request import parse_number, query_params
@@ -36,7 +38,11 @@ class ClientsPage:
         node, driver = self._protocol.node, self._protocol.driver
         if node is None or driver is None:
             return json_response({"clients": 0, "last": 0, "unlisted": _published_fields(0, 0), "list": []})
-        return json_response(describe_clients(node, driver.now(), limit))
+        content = describe_clients(node, driver.now(), limit)
+        member = self._protocol.member_node if isinstance(self._protocol, MemberProtocol) else None
+        if member is not None:
+            content["member"] = _describe_member(member.status(driver.now()))
+        return json_response(content)
 
 
 def kind_of(client: ServedClient) -> str:
@@ -58,6 +64,18 @@ def describe_clients(node: Backbone, now: float, limit: int = MAX_ROWS) -> dict[
         "last": node.sequencer.last,
         "unlisted": _published_fields(unlisted.published, unlisted.published_bytes),
         "list": [_describe_client(node, client, now) for client in listed],
+    }
+
+
+def _describe_member(status: MemberStatus) -> dict[str, Any]:
+    """Return which part a member has in its group: a member that stands by sends its clients no messages."""
+    leaders = [one.client_address for one in status.members if one.name == status.leader]
+    return {
+        "name": status.name,
+        "state": "leads" if status.leads else "votes" if status.witness else "stands by",
+        "term": status.term,
+        "leader": status.leader,
+        "leader_address": _format_address(leaders[0]) if leaders else None,
     }
 
 

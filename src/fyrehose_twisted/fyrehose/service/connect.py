@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -12,10 +13,11 @@ from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.errors import FyrehoseError, NotConnected, OperationalError
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.errors import ConfigurationError, FyrehoseError, NotConnected, OperationalError
 from fyrehose_twisted.fyrehose.protocol import ClientProtocol
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS
-from fyrehose_twisted.net.addresses import resolve_host_port
+from fyrehose_twisted.net.addresses import format_address, parse_host_ports, resolve_address
 from fyrehose_twisted.net.datagram_protocol import DatagramNodeProtocol
 from fyrehose_twisted.net.udp import KERNEL_BUFFER, DatagramPort, source_address_for
 from fyrehose_twisted.process.shutdown import exit_with_failure
@@ -46,19 +48,18 @@ def warn_if_buffer_small(port: DatagramPort) -> None:
 async def bind_client(
     reactor: Any, protocol: ClientProtocol, backbone: str, *, port: int = 0, interface: str | None = None
 ) -> None:
-    """Bind ``protocol`` to a port and start to send KEEPALIVEs to ``backbone``, ``HOST:PORT``.
+    """Bind ``protocol`` to a port and start to send KEEPALIVEs to ``backbone``.
 
+    :param backbone: ``HOST:PORT``; for backbones that take over from one another, one or more, separated by commas.
     :param interface: local IPv4 address; by default the one from which the backbone is reached.
-    :raises ConfigurationError: if ``backbone`` is not ``HOST:PORT``.
-    :raises OperationalError: if the name has no IPv4 address.
+    :raises ConfigurationError: if ``backbone`` has another form.
+    :raises OperationalError: if no name has an IPv4 address.
     """
     protocol.reactor = reactor
-    protocol.backbone = await resolve_host_port(reactor, backbone)
-    try:
-        if interface is None:
-            interface = source_address_for(protocol.backbone)
-    except OSError as error:
-        raise NotConnected(f"there is no route to the backbone {backbone}: {error.strerror}") from error
+    protocol.backbones = await _resolve(reactor, parse_host_ports(backbone))
+    protocol.backbone = protocol.backbones[0]
+    if interface is None:
+        interface = _source_address(protocol.backbones, needs_one=protocol.config.secret is not None)
     datagram_port = DatagramPort(port, protocol, interface, reactor)
     try:
         datagram_port.bind()
@@ -77,12 +78,12 @@ async def join(
 ) -> ClientT:
     """Connect ``protocol`` to a backbone. Return it after the first answer.
 
-    :param backbone: ``HOST:PORT``.
+    :param backbone: ``HOST:PORT``; for backbones that take over from one another, one or more, separated by commas.
     :param port: local UDP port; 0 for any that is free.
     :param timeout: seconds to wait for the first answer.
-    :raises ConfigurationError: if ``backbone`` is not ``HOST:PORT``.
+    :raises ConfigurationError: if ``backbone`` has another form.
     :raises NotConnected: if the backbone does not answer in time, does not admit us, or cannot be reached.
-    :raises OperationalError: if the name has no IPv4 address, or ``port`` cannot be bound.
+    :raises OperationalError: if no name has an IPv4 address, or ``port`` cannot be bound.
     """
     await bind_client(reactor, protocol, backbone, port=port)
     connected: Deferred[None] = protocol.connected_first
@@ -93,13 +94,58 @@ async def join(
         await protocol.leave()
         secret = "does it need a secret" if protocol.config.secret is None else "is the secret the same there"
         raise NotConnected(
-            f"backbone {backbone} did not answer within {timeout:g} s;"
-            f" is it running, {secret}, and does it admit this address?"
+            f"{_silence(backbone)} within {timeout:g} s; is it running, {secret}, and does it admit this address?"
         ) from None
     except CancelledError:
         await protocol.leave()
         raise
     return protocol
+
+
+async def _resolve(reactor: Any, addresses: Sequence[Address]) -> Sequence[Address]:
+    """Resolve host names. One that has no address does not matter if another backbone has one."""
+    resolved: list[Address] = []
+    problem: OperationalError | None = None
+    for address in addresses:
+        try:
+            resolved.append(await resolve_address(reactor, address))
+        except OperationalError as error:
+            problem = error
+            if len(addresses) > 1:
+                _log.warn("backbone left out: {error}", error=error)
+    if problem is not None and not resolved:
+        raise problem
+    return list(dict.fromkeys(resolved))
+
+
+def _source_address(backbones: Sequence[Address], *, needs_one: bool) -> str:
+    """Return the local address from which the backbones are reached; that of all interfaces if they differ.
+
+    :param needs_one: whether the address is part of the packets.
+    :raises ConfigurationError: if one is needed and they differ.
+    :raises NotConnected: if there is no route to any backbone.
+    """
+    sources: list[str] = []
+    problem: NotConnected | None = None
+    for backbone in backbones:
+        try:
+            sources.append(source_address_for(backbone))
+        except OSError as error:
+            problem = NotConnected(f"there is no route to the backbone {format_address(backbone)}: {error.strerror}")
+    if problem is not None and not sources:
+        raise problem
+    if len(set(sources)) == 1:
+        return sources[0]
+    if needs_one:
+        raise ConfigurationError(
+            f"the backbones are reached from different local addresses ({', '.join(dict.fromkeys(sources))}),"
+            " but a secret requires one; give addresses of the backbones in one network"
+        )
+    return ANY_ADDRESS[0]
+
+
+def _silence(backbone: str) -> str:
+    return f"none of the backbones {backbone} answered" if "," in backbone else f"backbone {backbone} did not answer"
 
 
 class DatagramService(Service):

@@ -11,6 +11,7 @@ from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.protocol.backbone import BackboneProtocol
 from fyrehose_twisted.fyrehose.protocol.client import ClientProtocol
+from fyrehose_twisted.fyrehose.protocol.member import MemberProtocol
 from fyrehose_twisted.fyrehose.wire.packets import Flags
 from fyrehose_twisted.net.metrics import counter_families, gauge_families, info_metric, labelled_counter
 from fyrehose_twisted.net.udp import DatagramPort
@@ -37,6 +38,8 @@ _CLIENT_COUNTERS = {
     "repeats": "Messages suppressed because they were published twice",
     "repaired": "Missing messages repaired",
     "lost": "Numbers given up: no client that was asked holds them",
+    "skipped": "Numbers left unused by backbones that took over",
+    "leader_changes": "Changes of the leading backbone, or of its term",
     "requests": "REQUESTs sent",
     "pushes": "PUSHes sent, including retransmissions",
     "published": "Own messages published",
@@ -53,7 +56,9 @@ class BackboneCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the current metrics."""
-        yield info_metric("backbone", stream=getattr(self._protocol.state, "stream", None))
+        member = self._protocol.member if isinstance(self._protocol, MemberProtocol) else None
+        stream = getattr(self._protocol.state, "stream", None)
+        yield info_metric("backbone", stream=stream, member=None if member is None else member.name)
         node = self._protocol.node
         if node is None:
             return
@@ -108,6 +113,8 @@ def _client_gauges(node: Client) -> Iterator[tuple[str, str, float]]:
     yield "connected", "1 if the backbone replied in the last 5 s", node.keepalive.connected
     if node.keepalive.round_trip is not None:
         yield "round_trip_seconds", "Round-trip time of the latest KEEPALIVE", node.keepalive.round_trip
+    if node.group.term:
+        yield "term", "Term of the backbone that leads", node.group.term
     yield "missing", "Numbers missing and not given up", node.missing_count
     yield "waiting_bytes", "Bytes buffered behind missing messages or a slow application", node.buffered_bytes
     yield "pending", "Own messages not yet confirmed", len(node.send_queue)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from twisted.python.usage import UsageError
 
 from fyrehose_twisted.fyrehose.config import MAX_KEEPALIVE_INTERVAL, Start
+from fyrehose_twisted.fyrehose.node.client.takeover.backbone_group import BackboneGroup
 from fyrehose_twisted.fyrehose.service.connect import DEFAULT_BACKBONE
-from fyrehose_twisted.net.addresses import ip_version, parse_host_port
+from fyrehose_twisted.net.addresses import ip_version, parse_host_ports
 from fyrehose_twisted.net.options import MetricsOption, SecretOption, ServiceOptions, integer_option
 
 _NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyz0123456789-_.")
@@ -58,13 +59,29 @@ class StreamNameOption(ServiceOptions):
 
 
 class BackboneOptions(SecretOption):
-    """``--backbone``, and the secret that it requires."""
+    """``--backbone``, and the secret that it requires.
 
-    optParameters = [["backbone", "b", DEFAULT_BACKBONE, "HOST:PORT of the backbone"]]
+    :cvar default_backbone: value without the option.
+    """
+
+    default_backbone: ClassVar[str | None] = DEFAULT_BACKBONE
+
+    def __init__(self) -> None:
+        super().__init__()
+        self["backbone"] = self.defaults["backbone"] = self.default_backbone
+        self._backbones: list[str] = []
+
+    def opt_backbone(self, text: str) -> None:
+        """HOST:PORT of the backbone; several that take over from one another with commas (repeatable)
+        [default: 127.0.0.1:2323]"""
+        self._backbones.append(text)
+        self["backbone"] = ",".join(self._backbones)
+
+    opt_b = opt_backbone
 
     def check_backbone(self) -> None:
-        """Check the address of the backbone. :raises ConfigurationError: if it is not ``HOST:PORT``."""
-        parse_host_port(self["backbone"])
+        """Check the addresses. :raises ConfigurationError: if one is not ``HOST:PORT``, or there are too many."""
+        BackboneGroup(parse_host_ports(self["backbone"]))
 
 
 class SubscriberOptions(BackboneOptions, StreamNameOption, MetricsOption):

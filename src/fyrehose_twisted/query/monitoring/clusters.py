@@ -11,9 +11,12 @@ from fyrehose_twisted.query.monitoring.findings import ATTENTION, DOWN, HealthFi
 SETTLING = 15.0
 """Seconds that an election or the joining of a node may take."""
 
+_NAME_LABELS = {"backbone": "stream", "hydra": "network", "parcels": "cluster"}
+"""Label of ``fyrehose_info`` with the name of the cluster, by kind of service."""
+
 
 class ClusterView(NamedTuple):
-    """One hydra network or parcels cluster, as its watched nodes see it."""
+    """One hydra network, parcels cluster or group of backbones, as its watched nodes see it."""
 
     kind: str
     name: str
@@ -44,8 +47,9 @@ def clusters(services: Iterable[ServiceFigures]) -> list[ClusterView]:
     """Return the clusters that the watched services belong to."""
     found: dict[tuple[str, str], list[ServiceFigures]] = {}
     for service in services:
-        if service.kind in ("hydra", "parcels"):
-            name = label(service.metrics, "network" if service.kind == "hydra" else "cluster")
+        # A backbone without a group has no member name.
+        if service.kind in _NAME_LABELS and (service.kind != "backbone" or label(service.metrics, "member")):
+            name = label(service.metrics, _NAME_LABELS[service.kind])
             found.setdefault((service.kind, name), []).append(service)
     return [_cluster(kind, name, nodes) for (kind, name), nodes in sorted(found.items())]
 
@@ -65,8 +69,9 @@ def _member_counts(one: ServiceFigures) -> tuple[int, int, int]:
         # A network drops nodes that it does not hear from, so all its nodes are alive.
         nodes = int(total(one.metrics, "hydra_nodes") or 0)
         return nodes, nodes, quorum
-    alive = int(total(one.metrics, "parcels_members", alive="true") or 0)
-    return alive, int(total(one.metrics, "parcels_members") or 0), quorum
+    living = {"connected": "true"} if one.kind == "backbone" else {"alive": "true"}
+    alive = int(total(one.metrics, f"{one.kind}_members", **living) or 0)
+    return alive, int(total(one.metrics, f"{one.kind}_members") or 0), quorum
 
 
 def assess_cluster(cluster: ClusterView) -> Iterator[HealthFinding]:

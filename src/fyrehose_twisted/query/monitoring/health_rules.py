@@ -26,7 +26,7 @@ SETTLING = 15.0
 """Seconds that a restart or election may take."""
 
 NORMAL_DROPS = frozenset(
-    {"held_already", "stopped", "buffer_full"}
+    {"held_already", "stopped", "buffer_full", "not_leading", "head_too_late"}
     | {f"forward_{reason}" for reason in ("not_held", "unwanted", "requesters", "queue")}
 )
 """Reasons of packet drops in normal operation."""
@@ -109,7 +109,7 @@ def _assess_growth(one: ServiceFigures, name: str, noun: str, action: str, *with
 
 def _backbone(one: ServiceFigures, newest: Newest) -> Iterator[HealthFinding]:
     journals = durable_journals(one.metrics)
-    if journals is not None and journals < 2:
+    if journals is not None and journals < 2 and not total(one.metrics, "backbone_witness"):
         text = "only one durable journal" if journals else "no durable journal"
         yield HealthFinding(one.scrape.name, ATTENTION, "journals", text, SETTLING)
     yield from _assess_growth(one, "backbone_dropped_total", "packet", "dropped", *NORMAL_DROPS)

@@ -130,6 +130,11 @@ const KINDS = [
   { id: "backbone", title: "Backbones", caption: "Messages numbered, and their receivers",
     columns: [
       { title: "Stream", weight: "wide", value: (item) => infoLabel(item, "stream") }, counter("Last number", "backbone_sequence"),
+      { title: "Leader", value: (item) => {
+        if (!infoLabel(item, "member")) return "–";
+        if (sum(item, "backbone_leading")) return ["✓ leads", "good"];
+        return activeLabels(item, "backbone_leader", "leader") || ["none", "warn"];
+      } },
       perSecond("Published/s", "backbone_published_total"), HOUR, perSecond("Delivered/s", "backbone_delivered_total"),
       counter("Clients", "backbone_clients"), counter("Subscribers", "backbone_subscribers"),
       { title: "Journals", number: true,
