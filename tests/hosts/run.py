@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import median
 
+from hosts.rounds.backbones import BackbonesRound
 from hosts.rounds.base import Result, Round
 from hosts.rounds.freenet import FreenetRound
 from hosts.rounds.fyrehose import FyrehoseRound
@@ -19,7 +21,14 @@ from hosts.rounds.hydra import HydraPartitionRound, HydraRound
 from hosts.rounds.parcels import ParcelsRound
 from suite.spaces import missing_program, refusal
 
-KINDS: tuple[type[Round], ...] = (FyrehoseRound, ParcelsRound, FreenetRound, HydraRound, HydraPartitionRound)
+KINDS: tuple[type[Round], ...] = (
+    FyrehoseRound,
+    BackbonesRound,
+    ParcelsRound,
+    FreenetRound,
+    HydraRound,
+    HydraPartitionRound,
+)
 ROUNDS = {kind.protocol: kind for kind in KINDS}
 COLUMNS = ("protocol", "rounds", "faults", "operations", "acknowledged", "violations")
 
@@ -52,6 +61,15 @@ def describe(result: Result) -> str:
     return "\n".join(lines)
 
 
+def describe_pauses(results: Sequence[Result]) -> str:
+    """Return a table of the pauses that readers saw, one line per kind of fault; empty if none were measured."""
+    rows = [("fault", "pauses", "median", "longest")]
+    for kind in sorted({kind for result in results for kind in result.pauses}):
+        found = [pause for result in results for pause in result.pauses.get(kind, ())]
+        rows.append((kind, str(len(found)), f"{median(found):.3f} s", f"{max(found):.3f} s"))
+    return _align(rows) if len(rows) > 1 else ""
+
+
 def table(results: Sequence[Result]) -> str:
     """Return the table of all rounds, one line per protocol."""
     rows = [COLUMNS]
@@ -68,6 +86,10 @@ def table(results: Sequence[Result]) -> str:
                 str(sum(len(result.violations) for result in own)),
             )
         )
+    return _align(rows)
+
+
+def _align(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
@@ -98,6 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results.append(result)
     print()
     print(table(results))
+    if pauses := describe_pauses(results):
+        print(f"\n{pauses}")
     return int(any(result.violations for result in results))
 
 

@@ -34,6 +34,7 @@ class Result:
     :ivar operations: number of client requests.
     :ivar acknowledged: number of acknowledged requests.
     :ivar violations: findings of the checker and of the liveness bounds.
+    :ivar pauses: seconds without a delivery, as each reader saw them, by kind of fault; of rounds that measure them.
     """
 
     protocol: str
@@ -43,6 +44,7 @@ class Result:
     operations: int = 0
     acknowledged: int = 0
     violations: list[str] = field(default_factory=list)
+    pauses: dict[str, list[float]] = field(default_factory=dict)
 
 
 class Round(ABC):
