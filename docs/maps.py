@@ -187,6 +187,7 @@ def draw_protocol(contract: Contract | None = None, protocol: str = EXAMPLE, sou
 LISTENS = {
     "port": "UDP",
     "listen": "nodes",
+    "peer-listen": "other members",
     "udp-listen": "nodes over UDP",
     "http": "HTTP",
     "lines": "lines over TCP",

@@ -45,7 +45,7 @@ def test_table_of_drop_reasons_is_complete() -> None:
     protocol = ROOT / "src" / "fyrehose_twisted" / "fyrehose"
     paths = [path for layer in ("node", "wire") for path in (protocol / layer).rglob("*.py")]
     code = "\n".join(path.read_text(encoding="utf-8") for path in paths)
-    calls = r"""(?:_drop\(|MalformedPacket\(|drops\.counts\[|return |else )\s*"([a-z_]+)(?="[,)\]\n])"""
+    calls = r"""(?:drop\w*\(|MalformedPacket\(|drops\.counts\[|return |else )\s*"([a-z_]+)(?="[,)\]\n])"""
     page = (ROOT / "docs" / "protocol" / "fyrehose.md").read_text(encoding="utf-8")
     table = page.partition("## Why packets are dropped")[2]
     assert set(re.findall(calls, code)) == set(re.findall(r"^\| `([a-z_]+)`", table, re.MULTILINE))

@@ -19,8 +19,10 @@ from fyrehose_twisted.freenet.node.status import NodeStatus as FreenetState
 from fyrehose_twisted.freenet.node.status import StreamStatus
 from fyrehose_twisted.freenet.service.metrics import FreenetCollector
 from fyrehose_twisted.fyrehose.config import ClientConfig
+from fyrehose_twisted.fyrehose.node.member.status import MemberStatus
 from fyrehose_twisted.fyrehose.protocol.backbone import BackboneProtocol
 from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
+from fyrehose_twisted.fyrehose.service.member.metrics import MemberCollector
 from fyrehose_twisted.fyrehose.service.metrics import BackboneCollector, ClientCollector
 from fyrehose_twisted.fyrehose.service.state_file import SequenceFile
 from fyrehose_twisted.hydra.events import Role
@@ -96,11 +98,22 @@ def backbone(directory: Path) -> Collectors:
     return collectors
 
 
+def group(directory: Path) -> Collectors:
+    member = MemberStatus("a", "orders", "serving", 1, "a", True, 0.5, 1, 1, 1, 2, False, (), {"elections": 1})
+    node = SimpleNamespace(status=lambda now: member)
+    protocol = SimpleNamespace(
+        member_node=node, links=SimpleNamespace(now=lambda: 0.0), takeovers=1, skipped=1, takeover_seconds=0.1
+    )
+    service = SimpleNamespace(protocol=protocol, problems=lambda: {"silent": 1})
+    return [InfoCollector("backbone", stream="fyrehose://orders", member="a"), MemberCollector(service)]
+
+
 def client(directory: Path) -> Collectors:
     protocol = PublisherProtocol(ClientConfig(start=1))
     protocol.backbone = "127.0.0.1", 2323
     node = started(protocol).node
     node.keepalive.round_trip = 0.001
+    node.group.term = 1
     return [InfoCollector("client", stream="fyrehose://orders", backbone="127.0.0.1:2323"), ClientCollector(protocol)]
 
 
@@ -145,6 +158,7 @@ def spark(directory: Path) -> Collectors:
 
 SERVICES: dict[str, Callable[[Path], Collectors]] = {
     "Backbone": backbone,
+    "Group of backbones": group,
     "Client": client,
     "Journal": journal,
     "Hydra": hydra,

@@ -26,7 +26,7 @@ def test_table_of_service_limits_is_complete() -> None:
 
 def test_table_of_systemd_units_is_complete() -> None:
     units = {path.name.removesuffix(".service") for path in (ROOT / "deploy" / "systemd").glob("*.service")}
-    assert set(re.findall(r"^\| `([a-z-]+)\.service`", PAGE, re.MULTILINE)) == units
+    assert set(re.findall(r"^\| `([a-z@-]+)\.service`", PAGE, re.MULTILINE)) == units
 
 
 def test_example_override_starts_with_the_command_of_the_unit() -> None:
