@@ -362,7 +362,7 @@ async def test_failed_state_file_stops_the_node_without_quit(start: Any, ircd: I
     def broken(vow: DurableState) -> None:
         raise StateFileError("the disk is full")
 
-    node.links._driver._persist = broken
+    node.links.driver._persist = broken
     await node.until(lambda: node.failures)
     assert [str(error) for error in node.failures] == ["the disk is full"]
     await ircd.waiting.until(lambda: not ircd.ends)

@@ -48,7 +48,8 @@ class Group:
         members = () if raft.membership is None else raft.membership.members
         authority.members = tuple(data.client_address for _, data in members if not data.witness)
         data = None if raft.leader is None else dict(members).get(raft.leader)
-        authority.leader = None if data is None else data.client_address
+        # A witness leads only to hand over, and numbers nothing.
+        authority.leader = None if data is None or data.witness else data.client_address
         self.has_state |= bool(members)
 
     def bootstrap(self, hello: Callable[[], MemberHello], links: PeerLinks, now: float) -> None:
