@@ -16,7 +16,21 @@ from fyrehose_twisted.parcels.cli.parser import add_parser
 
 TAPS = {maker.tapname: maker for maker in vars(fyrehose_twisted_plugins).values() if isinstance(maker, ServiceMaker)}
 
-DIFFERENT = {"backbone", "bootstrap", "directory", "http", "interface", "limits", "listen", "name", "port", "protocol"}
+DIFFERENT = {
+    "advertise",
+    "backbone",
+    "bootstrap",
+    "dial",
+    "directory",
+    "http",
+    "interface",
+    "limits",
+    "listen",
+    "name",
+    "peer",
+    "port",
+    "protocol",
+}
 """Options whose words depend on the service, because their meaning does."""
 
 

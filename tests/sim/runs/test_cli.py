@@ -606,9 +606,9 @@ def test_simulate_imports_only_needed_modules(toys: Path) -> None:
         )
         return set(ran.stdout.splitlines()[-1].split())
 
-    assert not loaded("--help") & {"twisted", "numpy", "tqdm", "multiprocessing", "fyrehose_twisted.fyrehose"}
+    assert not loaded("--help") & {"twisted", "numpy", "tqdm", "multiprocessing", "fyrehose_twisted.fyrehose.node"}
     modules_of_a_run = loaded("simulate", "toys:Short", "--seed", "1")
-    assert not modules_of_a_run & {"twisted.internet.reactor", "fyrehose_twisted.fyrehose"}
+    assert not modules_of_a_run & {"twisted.internet.reactor", "fyrehose_twisted.fyrehose.node"}
 
 
 def test_the_default_backbone_matches_the_service() -> None:

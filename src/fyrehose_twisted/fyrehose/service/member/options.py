@@ -37,7 +37,7 @@ class MemberOptions(ServiceOptions):
             None,
             "IPv4 address at which clients and members reach this member [default: where it listens]",
         ],
-        ["control", "c", None, "endpoint for `fyrehose backbone`, such as unix:/run/backbone.sock (on loopback)"],
+        ["control", "c", None, "endpoint for the `fyrehose` command, such as unix:/run/node.sock (on loopback)"],
     ]
     optFlags = [
         ["bootstrap", None, "bootstrap the group, once all peers are connected and if none has been in one"],
