@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hydra.harness import Cohort, Host, Leader, Net
+from hydra.harness import Cohort, End, Host, Leader, Net
 
 from fyrehose_twisted.hydra.config import Quorum
 from fyrehose_twisted.hydra.events import NodeDropped, NodeRegistered, Role
@@ -170,7 +170,8 @@ def test_knock_with_a_dropped_id_is_answered_with_a_drop(leader: Leader, net: Ne
     assert net.join(leader.host, 8).take() == [Drop(8, "dropped before")]
 
 
-def test_relayed_knock_with_a_dropped_id_is_answered_with_a_drop(cohort: Cohort) -> None:
+def test_relayed_knock_with_a_dropped_id_is_answered_with_a_drop(make_cohort: Callable[..., Cohort]) -> None:
+    cohort = make_cohort(**FOUR)
     cohort.end.send(Knock(9), Welcome(9), Drop(9, "no PONG"))
     cohort.end.take()
     cohort.end.send(Knock(9))
@@ -242,31 +243,76 @@ def test_node_reserves_no_place_beyond_the_network_size_for_two_mediators(make_c
     assert 10 not in cohort.node._context.registry
 
 
-def test_node_consents_once_there_is_a_place(make_cohort: Callable[..., Cohort]) -> None:
-    cohort = make_cohort(**FOUR)
-    cohort.end.send(Knock(9, "new"), Knock(10, "newer"))
-    assert cohort.end.take(Meet) == [Meet(9, cohort.host.id)]
-    cohort.end.send(Drop(9, f"{NOT_INDUCTED}: its link closed"))
-    assert cohort.end.take(Meet) == [Meet(10, cohort.host.id)]
-    cohort.end.send(Welcome(10))
-    member = cohort.node._context.registry.get(10)
-    assert member is not None
-    assert member.tag == "newer"
-
-
-def test_newly_inducted_node_consents_once_it_follows_a_leader(net: Net) -> None:
+def newcomer(net: Net, size: int = 4) -> tuple[Host, End]:
+    """Start a node that 7 inducts, that knows 8, and that has no leader yet."""
     played = net.play(9)
-    host = net.node("new", 1, (9,), network_size=4)
+    host = net.node("new", 1, (9,), network_size=size)
     net.run(0.01)
     (end,) = played.accepted
     (ind,) = (one.ind for one in end.take(Knock))
-    # The mediator begins the next induction before the new node has heard the leader.
-    end.send(Meet(ind, 7), Welcome(ind), Hello(ind, 7), Knock(9, "next"))
+    end.send(Meet(ind, 7), Welcome(ind), Hello(ind, 7), Hello(ind, 8))
     assert host.node.leader is None
+    end.take()
+    return host, end
+
+
+def test_newly_inducted_node_consents_once_it_follows_a_leader(net: Net) -> None:
+    host, end = newcomer(net)
+    # The mediator begins the next induction before the new node has heard the leader.
+    end.send(Knock(9, "next"))
     assert end.take(Meet) == []
     end.send(Ping(1, "v", 7))
-    assert end.take(Meet) == [Meet(9, ind)]
-    assert 9 in host.node._context.registry.reservations
+    assert end.take(Meet) == [Meet(9, host.id)]
+    end.send(Welcome(9))
+    member = host.node._context.registry.get(9)
+    assert member is not None
+    assert member.tag == "next"
+
+
+def test_node_does_not_consent_once_there_is_a_place(net: Net) -> None:
+    host, end = newcomer(net, size=3)
+    end.send(Knock(9), Ping(1, "v", 7), Knock(10), Drop(8, "no PONG"))
+    assert end.take(Meet) == []
+    assert host.node._context.registry.places_taken() == 2
+
+
+def test_node_does_not_consent_after_the_time_of_an_induction(net: Net) -> None:
+    _, end = newcomer(net)
+    end.send(Knock(9))
+    for _ in range(3):
+        end.send(Keepalive())
+        net.run(3.4)
+    end.send(Ping(1, "v", 7))
+    assert end.take(Meet) == []
+
+
+@pytest.mark.parametrize("reason", [f"{NOT_INDUCTED}: its link closed", "dropped before"])
+def test_abandoned_induction_is_forgotten_everywhere_and_gets_no_late_consent(net: Net, reason: str) -> None:
+    host, end = newcomer(net)
+    other = net.join(host, 8)
+    end.send(Knock(9))
+    other.take()
+    end.send(Drop(9, reason))
+    assert other.take(Drop) == [Drop(9, reason)]
+    end.send(Ping(1, "v", 7))
+    assert end.take(Meet) == []
+
+
+def test_number_of_inductions_that_wait_for_a_consent_is_limited(net: Net) -> None:
+    host, end = newcomer(net, size=64)
+    end.send(*(Knock(ind) for ind in range(100, 100 + MAX_WAITING_KNOCKS + 3)), Ping(1, "v", 7))
+    assert len(end.take(Meet)) == MAX_WAITING_KNOCKS
+    assert host.node.counters["not_met"] == MAX_WAITING_KNOCKS + 3
+
+
+def test_inductions_that_timed_out_keep_no_other_from_a_consent(net: Net) -> None:
+    host, end = newcomer(net, size=64)
+    end.send(*(Knock(ind) for ind in range(100, 100 + MAX_WAITING_KNOCKS)))
+    for _ in range(3):
+        end.send(Keepalive())
+        net.run(3.4)
+    end.send(Knock(9), Ping(1, "v", 7))
+    assert end.take(Meet) == [Meet(9, host.id)]
 
 
 def test_two_concurrent_mediators_both_succeed_within_the_network_size(make_cohort: Callable[..., Cohort]) -> None:
@@ -308,33 +354,6 @@ def test_no_meet_is_sent_during_an_election(make_cohort: Callable[..., Cohort]) 
     assert cohort.end.take(Meet) == []
     cohort.ping(3)
     assert cohort.end.take(Meet) == [Meet(9, cohort.host.id)]
-
-
-def test_node_does_not_consent_after_the_time_of_an_induction(make_cohort: Callable[..., Cohort]) -> None:
-    cohort = make_cohort()
-    cohort.end.send(Knock(9))
-    cohort.wait(10.1)
-    cohort.end.send(Drop(8, "no PONG"))
-    assert cohort.end.take(Meet) == []
-
-
-@pytest.mark.parametrize("reason", [f"{NOT_INDUCTED}: its link closed", "dropped before"])
-def test_abandoned_induction_is_forgotten_everywhere_and_gets_no_late_consent(
-    cohort: Cohort, net: Net, reason: str
-) -> None:
-    other = net.join(cohort.host, 8)
-    cohort.end.send(Knock(9))
-    other.take()
-    cohort.end.send(Drop(9, reason))
-    assert other.take(Drop) == [Drop(9, reason)]
-    cohort.end.send(Drop(8, "no PONG"))
-    assert cohort.end.take(Meet) == []
-
-
-def test_number_of_inductions_that_wait_for_a_consent_is_limited(cohort: Cohort) -> None:
-    cohort.end.send(*(Knock(ind) for ind in range(100, 100 + MAX_WAITING_KNOCKS + 3)))
-    assert len(cohort.node._components.induction._unmet) == MAX_WAITING_KNOCKS
-    assert cohort.node.counters["not_met"] == MAX_WAITING_KNOCKS + 3
 
 
 def test_unbound_meet_welcome_and_hello_are_ignored_and_counted(cohort: Cohort, net: Net) -> None:

@@ -39,7 +39,7 @@ class Induction:
         self._mediation: _Mediation | None = None
         self._waiting_knocks: deque[tuple[Knock, PeerLink, float]] = deque()
         self._unmet: dict[int, tuple[str, float]] = {}
-        """Tag and end of the wait of inductees that this node could not consent to yet."""
+        """Tag and end of the wait of inductees that this node may consent to once it follows a leader."""
         self._seen_knocks = LruSet(256)
         self._seen_meets = LruSet(1_024)
         self._seen_hellos = LruSet(1_024)
@@ -139,8 +139,10 @@ class Induction:
         if self._meet(ind, message.tag, now):
             return
         context.counters["not_met"] += 1
-        if len(self._unmet) < MAX_WAITING_KNOCKS:
-            self._unmet[ind] = message.tag, now + context.timers.max_meet
+        if not context.in_term:
+            self._unmet = {other: wait for other, wait in self._unmet.items() if now < wait[1]}
+            if len(self._unmet) < MAX_WAITING_KNOCKS:
+                self._unmet[ind] = message.tag, now + context.timers.max_meet
 
     def meet_received(self, message: Meet, link: PeerLink, now: float) -> None:
         """Handle the consent of a node."""
@@ -264,14 +266,18 @@ class Induction:
         return True
 
     def _meet_late(self, now: float) -> None:
-        """Consent to the inductions that waited for a leader or for a place.
+        """Consent to the inductions that began while this node had no leader.
 
-        A newly inducted node has no leader until the next PING, and mediators already wait for it.
+        A newly inducted node has no leader until the next PING, and mediators already wait for it. Nothing waits for a
+        place: by then the inductee may have drawn another id, and its reservation would only keep the other out.
         """
-        registry = self._context.registry
-        for ind, (tag, until) in list(self._unmet.items()):
-            if until <= now or ind in registry or ind in registry.reservations or self._meet(ind, tag, now):
-                del self._unmet[ind]
+        context = self._context
+        if not self._unmet or not context.in_term:
+            return
+        unmet, self._unmet = self._unmet, {}
+        for ind, (tag, until) in unmet.items():
+            if now < until and ind not in context.registry and ind not in context.registry.reservations:
+                self._meet(ind, tag, now)
 
     def _reserve(self, ind: int, tag: str, now: float) -> None:
         context = self._context
