@@ -10,6 +10,8 @@ import pytest
 from fyrehose_twisted.fyrehose.node.backbone import takeover
 from fyrehose_twisted.fyrehose.node.member import leadership
 from fyrehose_twisted.fyrehose.node.member.config import BACKBONE_TIMERS, MAX_MEMBERS, MemberConfig
+from fyrehose_twisted.fyrehose.service.member.service import LABEL
+from fyrehose_twisted.fyrehose.wire import member_codec, member_fields
 
 DOCS = Path(__file__).parents[2] / "docs"
 ARGUMENT = (DOCS / "one-number.md").read_text(encoding="utf-8")
@@ -77,3 +79,18 @@ def test_each_rule_that_the_page_refers_to_exists() -> None:
     assert set(re.findall(r"\bN\d\b", ARGUMENT)) == set(properties)
     proved = re.findall(r"^### (N\d)$", ARGUMENT, re.MULTILINE)
     assert proved == properties
+
+
+def test_table_of_messages_between_members_is_complete() -> None:
+    page = (DOCS / "protocol" / "fyrehose.md").read_text(encoding="utf-8")
+    section = page.partition("## Between members\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\d+) \| ([A-Z-]+) \| (.*?)\|$", section, re.MULTILINE)
+    fields = {int(one.kind): ", ".join(one.make._fields) for one in member_codec._TYPES}
+    kinds = {int(kind): kind.name.replace("_", "-") for kind in member_codec.MemberMessageKind}
+    kinds[1] = "MEMBER-HELLO"  # HELLO is a message of other protocols.
+    assert {int(kind): (name, text.strip()) for kind, name, text in rows} == {
+        kind: (name, fields[kind]) for kind, name in kinds.items()
+    }
+    assert f"at most {member_codec.MAX_FRAME:,} bytes" in section
+    assert f"`{LABEL.decode()}-proof` NUL" in section
+    assert f"of at most {member_fields.MAX_NAME} bytes" in section
