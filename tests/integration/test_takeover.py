@@ -21,19 +21,29 @@ SECRET = "a secret that is long enough"
 
 
 @pytest.fixture
-def group(start: Start, free_port: Callable[[], int], tmp_path: Path) -> RunningGroup:
-    """Start three members that share a secret, and wait until they are a group."""
-    write_secret(tmp_path / "secret", SECRET)
-    found = RunningGroup()
-    for name in "abc":
-        found[name] = RunningMember(start, Asking, name, (free_port(), free_port(), free_port()), tmp_path)
-    for member in found.values():
-        member.peers = [other for other in found.values() if other is not member]
-        member.options = ["--secret-file", "secret", "--metrics", "tcp:0"]
-        member.start(*(["--bootstrap"] if member.name == "a" else []))
-    found.wait_until_joined()
-    found.leader()
-    return found
+def start_group(start: Start, free_port: Callable[[], int], tmp_path: Path) -> Callable[..., RunningGroup]:
+    """Start members that share a secret, and wait until they are a group."""
+
+    def started(names: str, options: Callable[[RunningMember], list[object]]) -> RunningGroup:
+        write_secret(tmp_path / "secret", SECRET)
+        found = RunningGroup()
+        for name in names:
+            found[name] = RunningMember(start, Asking, name, (free_port(), free_port(), free_port()), tmp_path)
+        for member in found.values():
+            member.peers = [other for other in found.values() if other is not member]
+            member.options = ["--secret-file", "secret", "--metrics", "tcp:0", *options(member)]
+            member.start(*(["--bootstrap"] if member.name == names[0] else []))
+        found.wait_until_joined()
+        found.leader()
+        return found
+
+    return started
+
+
+@pytest.fixture
+def group(start_group: Callable[..., RunningGroup]) -> RunningGroup:
+    """Start a group of three members."""
+    return start_group("abc", lambda member: [])
 
 
 @pytest.fixture
@@ -183,7 +193,9 @@ def test_leader_that_was_paused_beyond_its_lease_disturbs_nobody(
     check_order(subscriber.wait_for(*after), *before, *meanwhile, *after)
 
 
-def test_stranger_without_the_secret_is_refused(start: Start, group: RunningGroup, tmp_path: Path) -> None:
+def test_stranger_without_the_secret_is_refused(
+    start: Start, group: RunningGroup, free_port: Callable[[], int], tmp_path: Path
+) -> None:
     leader = group.leader()
     with socket.create_connection(("127.0.0.1", leader.peer_port), DEADLINE) as stranger:
         hello = stranger.recv(4_096)
@@ -193,21 +205,15 @@ def test_stranger_without_the_secret_is_refused(start: Start, group: RunningGrou
         with suppress(ConnectionResetError):
             assert stranger.recv(4_096) == b""
     write_secret(tmp_path / "other", SECRET[::-1])
-    other = RunningMember(start, Asking, "d", (0, 0, 0), tmp_path)
+    other = RunningMember(start, Asking, "d", (0, 0, free_port()), tmp_path)
     other.peers = list(group.values())
     other.options = ["--peer-secret-file", "other"]
-    other.control = _free_port()
     other.start()
     other.program.wait_for("hung up on 127.0.0.1|ended before the first message|closed the connection")
     wait_until(lambda: "auth_wrong_proof" in str(leader.status().get("counters")), group.describe)
     names = [one["name"] for one in leader.status()["members"]]
     assert names == ["a", "b", "c"]
     assert other.status()["quorum"] == 0
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 def test_lost_member_is_replaced_or_removed(start: Start, group: RunningGroup, tmp_path: Path) -> None:
@@ -247,3 +253,26 @@ def test_state_of_a_member_is_refused_to_another_process_and_when_damaged(
     assert member.program.finish() == 1
     assert "is not usable: it is damaged" in member.program.out
     assert "Traceback" not in member.program.out
+
+
+def test_members_speak_over_tls(start_group: Callable[..., RunningGroup], certified: tuple[Path, Path]) -> None:
+    certificate, key = certified
+    dial = f"tls:{{host}}:{{port}}:trustRoots={certificate.parent}"
+    served = f"interface=127.0.0.1:certKey={certificate}:privateKey={key}"
+    group = start_group("ab", lambda one: ["--peer-listen", f"ssl:{one.peer_port}:{served}", "--dial", dial])
+    leader = group.leader()
+    (other,) = [member for member in group.values() if member is not leader]
+    leader.stop()
+    group.wait_for(lambda state: state["leader"] != leader.name, other)
+    leader.start()
+    group.wait_until_joined()
+
+
+def test_witness_makes_a_majority_and_numbers_nothing(start_group: Callable[..., RunningGroup]) -> None:
+    group = start_group("abw", lambda one: ["--witness"] if one.name == "w" else [])
+    killed = group.leader()
+    killed.kill()
+    (successor,) = [member for name, member in group.items() if name != "w" and member is not killed]
+    assert group.leader(killed) is successor
+    assert group["w"].status()["state"] == "witness"
+    assert group["w"].status()["leader"] == successor.name
