@@ -17,10 +17,8 @@ from fyrehose_twisted.parcels.cli.parser import add_parser
 TAPS = {maker.tapname: maker for maker in vars(fyrehose_twisted_plugins).values() if isinstance(maker, ServiceMaker)}
 
 DIFFERENT = {
-    "advertise",
     "backbone",
     "bootstrap",
-    "dial",
     "directory",
     "http",
     "interface",

@@ -55,7 +55,7 @@ def member_of(text: str) -> MemberServiceConfig:
         ("--peer-listen tcp:5", "--peer-listen requires --member NAME"),
         ("--peer-secret-file secret", "--peer-secret-file requires --member NAME"),
         ("--dial tls:{host}:{port}", "--dial requires --member NAME"),
-        ("--advertise 10.0.0.1", "--advertise requires --member NAME"),
+        ("--advertise-host 10.0.0.1", "--advertise-host requires --member NAME"),
         ("--member a", "--member requires --peer HOST:PORT for each other member"),
         ("--member=", "--member '': use letters, digits"),
         (f"--member {'a' * 65} --peer h:1", "use letters, digits, '-', '_' and '.', at most 64"),
@@ -77,14 +77,14 @@ def member_of(text: str) -> MemberServiceConfig:
         (f"{MEMBER} --peer-secret-file short", "it needs at least 16"),
         (
             f"{MEMBER} --interface 0.0.0.0 --secret-file secret",
-            "--interface 0.0.0.0:2323 is every address of this host: pass --advertise",
+            "--interface 0.0.0.0:2323 is every address of this host: pass --advertise-host",
         ),
         (
             f"{MEMBER} --peer-listen tcp:5:interface=0.0.0.0 --secret-file secret",
             "--peer-listen 0.0.0.0:5 is every address",
         ),
-        (f"{MEMBER} --advertise host", "--advertise 'host' is not an IPv4 address that clients can reach"),
-        (f"{MEMBER} --advertise 0.0.0.0", "--advertise '0.0.0.0' is not"),
+        (f"{MEMBER} --advertise-host host", "--advertise-host 'host' is no IPv4 address that clients can reach"),
+        (f"{MEMBER} --advertise-host 0.0.0.0", "--advertise-host '0.0.0.0' is no"),
         (f"{MEMBER} --dial tls:x", "must contain {host} and {port}"),
         (
             f"{MEMBER} --control tcp:5:interface=10.0.0.1",
@@ -112,7 +112,7 @@ def test_defaults_of_a_member() -> None:
 def test_options_of_a_member() -> None:
     found = member_of(
         "--interface 10.0.0.1 --secret-file secret --peer b.example:9 --peer 10.0.0.2:2324 --bootstrap --control tcp:77"
-        " --dial tls:{host}:{port} --advertise 192.0.2.1"
+        " --dial tls:{host}:{port} --advertise-host 192.0.2.1"
     )
     assert found == MemberServiceConfig(
         name="a",

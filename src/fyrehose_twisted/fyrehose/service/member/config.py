@@ -53,7 +53,9 @@ class MemberServiceConfig:
         if self.dial is not None:
             endpoint_factory_from(self.dial)
         if self.advertise is not None and (ip_version(self.advertise) != 4 or self.advertise == ANY_ADDRESS[0]):
-            raise ConfigurationError(f"--advertise {self.advertise!r} is not an IPv4 address that clients can reach")
+            raise ConfigurationError(
+                f"--advertise-host {self.advertise!r} is not an IPv4 address that clients can reach"
+            )
         endpoint = self.endpoint
         if not endpoint.local and self.secret is None:
             raise ConfigurationError(
@@ -86,7 +88,7 @@ class MemberServiceConfig:
             return self.advertise, port
         if host in (ANY_ADDRESS[0], "::"):
             raise ConfigurationError(
-                f"{option} {format_address(bound)} is every address of this host: pass --advertise with the one at"
+                f"{option} {format_address(bound)} is every address of this host: pass --advertise-host with the one at"
                 " which clients and other members reach it"
             )
         return bound

@@ -13,7 +13,7 @@ from fyrehose_twisted.net.options import ServerEndpoint, ServiceOptions, parse_s
 from fyrehose_twisted.net.options.endpoints import require_loopback
 from fyrehose_twisted.process.secret import read_secret
 
-_DEPENDENT = "peer-listen", "peer-secret-file", "dial", "advertise", "control", "bootstrap", "witness"
+_DEPENDENT = "peer-listen", "peer-secret-file", "dial", "advertise-host", "control", "bootstrap", "witness"
 _NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
 
@@ -30,9 +30,9 @@ class MemberOptions(ServiceOptions):
             " port after --port]",
         ],
         ["peer-secret-file", None, None, "file with the secret of the members [default: --secret-file]"],
-        ["dial", None, None, "endpoint for connections to other members, such as tls:{host}:{port} [default: TCP]"],
+        ["dial", None, None, "endpoint for connections to other nodes, such as tls:{host}:{port} [default: TCP]"],
         [
-            "advertise",
+            "advertise-host",
             None,
             None,
             "IPv4 address at which clients and members reach this member [default: where it listens]",
@@ -75,7 +75,7 @@ class MemberOptions(ServiceOptions):
             name=name,
             peers=tuple(dict.fromkeys(map(parse_address, self["peers"]))),
             listen=self["peer-listen"] or self._default_listen(bound),
-            advertise=self["advertise"],
+            advertise=self["advertise-host"],
             secret=secret,
             dial=self["dial"],
             bootstrap=bool(self["bootstrap"]),
