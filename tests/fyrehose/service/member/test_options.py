@@ -83,7 +83,7 @@ def member_of(text: str) -> MemberServiceConfig:
             f"{MEMBER} --peer-listen tcp:5:interface=0.0.0.0 --secret-file secret",
             "--peer-listen 0.0.0.0:5 is every address",
         ),
-        (f"{MEMBER} --advertise-host host", "--advertise-host 'host' is no IPv4 address that clients can reach"),
+        (f"{MEMBER} --advertise-host host", "--advertise-host 'host' is not an IPv4 address that clients can reach"),
         (f"{MEMBER} --advertise-host 0.0.0.0", "--advertise-host '0.0.0.0' is no"),
         (f"{MEMBER} --dial tls:x", "must contain {host} and {port}"),
         (
