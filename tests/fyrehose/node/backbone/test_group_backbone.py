@@ -389,6 +389,49 @@ def test_claims_do_not_stop_a_group_that_knows_its_stream(member: Member) -> Non
     assert member.node.seam_to_record == (60, 101)
 
 
+def test_takeover_that_ends_before_its_first_number_leaves_the_seam_to_the_next(member: Member) -> None:
+    member.node.follow_stream(77)
+    member.join(ALICE)
+    member.lead(101, 200)
+    assert member.node.last_given == 77
+    member.node.stand_by()
+    assert member.node.last_given == 77
+    member.lead(301, 400)
+    member.send((Head(TOKENS[ALICE], 4, 60), ALICE))
+    assert member.node.seam_to_record == (77, 301)
+
+
+def test_numbers_of_a_state_file_that_may_be_a_bound_do_not_count_as_given() -> None:
+    member = Member(start=BackboneStart(last=5_000, bound=5_000))
+    member.lead(6_001, 7_000)
+    assert member.node.seam_to_record == (0, 6_001)
+
+
+def test_head_that_no_leader_can_have_given_is_dropped(member: Member) -> None:
+    member.authority.given = 60
+    member.join(ALICE)
+    member.lead(101, 200)
+    member.send((Head(TOKENS[ALICE], 4, 500), ALICE))
+    assert member.node.drops.counts["implausible"] == 1
+    assert not any(isinstance(event, StreamClaimRejected) for event in member.node.drain().events)
+
+
+def test_former_leader_is_asked_for_repairs_only_for_a_while(member: Member) -> None:
+    member.join(ALICE)
+    member.grant(200, lease=9.0)
+    member.node.lead(101, member.now, exact=True)
+    member.send((Head(TOKENS[ALICE], 4, 90), ALICE))
+    member.sent()
+    member.pass_time(4.9)
+    member.send((Request(ALICE, 91, 300), ALICE))
+    assert member.sent(OTHER) == [Forward(ALICE, 91, 100)]
+    member.join(ALICE)
+    member.sent()
+    member.pass_time(0.1)
+    member.send((Request(ALICE, 91, 300), ALICE))
+    assert member.sent(OTHER) == []
+
+
 def test_what_another_member_is_known_to_have_given_is_in_no_seam(member: Member) -> None:
     member.node.follow_stream(77)
     member.lead(101, 200)

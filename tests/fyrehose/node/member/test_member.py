@@ -296,6 +296,15 @@ def test_transfer_to_a_member_that_cannot_lead_is_refused(members: Members) -> N
         members.node("b").transfer(None, now)
 
 
+def test_member_that_is_still_taking_over_does_not_hand_over(members: Members) -> None:
+    members.start()
+    node = members.node("a")
+    node.backbone.stand_by()
+    node.backbone.lead(20_001, members.network.now)
+    with pytest.raises(OperationalError, match="a cannot hand over: it is taking over itself; try again"):
+        node.transfer(None, members.network.now)
+
+
 def test_transfer_that_fails_ends_the_term(members: Members) -> None:
     client = members.start()
     node = members.node("a")

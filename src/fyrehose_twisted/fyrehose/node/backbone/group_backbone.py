@@ -35,6 +35,9 @@ from fyrehose_twisted.fyrehose.wire.term_start import MAGIC as MARKER_MAGIC
 from fyrehose_twisted.fyrehose.wire.term_start import TERM_START_SIZE, TermStart, encode_term_start
 from fyrehose_twisted.interfaces import IDatagramNode, IForwardPolicy
 
+FORMER_LEADER_TIME = 5.0
+"""Seconds after a transfer for which the former leader is asked for repairs. Clients find gaps within that time."""
+
 
 @implementer(IDatagramNode)
 class GroupBackbone(Backbone):
@@ -67,9 +70,10 @@ class GroupBackbone(Backbone):
         self._last_handed_over = 0
         self._first_of_term = 0
         """First number of the term, if a leader handed over that holds what was numbered before; else 0."""
+        self._ask_former_leader_until = now
         self._published_before = 0
         self._known_last = 0
-        """Last number that another member is known to have given."""
+        """Last number that is known to have been given in earlier terms, or by another member."""
         self._forget_at: float | None = None
         self.has_progress = False
         """Whether a durable journal has reported progress since the group looked at it."""
@@ -82,6 +86,11 @@ class GroupBackbone(Backbone):
         journals = self._client_table.durable_journals
         reached = max((client.holds.holding.durable for client in journals if client.holds is not None), default=0)
         return self.authority.clip(min(reached, self.sequencer.last))
+
+    @property
+    def takes_over(self) -> bool:
+        """Whether this backbone leads, but has not numbered a message in its term."""
+        return self._takeover is not None
 
     @property
     def seam_to_record(self) -> Seam | None:
@@ -99,17 +108,19 @@ class GroupBackbone(Backbone):
         authority = self.authority
         self._now = now
         # What is known to have been given is never given up, even if no client that answers holds it.
-        given = first - 1 if exact else min(max(authority.given, self.last_given), first - 1)
+        self._known_last = first - 1 if exact else min(max(authority.given, self.last_given), first - 1)
         self.sequencer = Sequencer(first - 1, authority.bound, MEMBER_RESERVE)
         self.repair_dispatcher = RepairDispatcher(
             self.config, self._policy, self._client_table, self.counters, first - 1, now
         )
         self.state = BackboneState.TAKING_OVER
         self._published_before = self.counters.published
-        self._takeover = Takeover(first, max(given, authority.kept), now, self._settle_until or now, wait_until)
+        self._takeover = Takeover(
+            first, max(self._known_last, authority.kept), now, self._settle_until or now, wait_until
+        )
         self._seam = None
         self._may_answer_forwards = False
-        self._first_of_term = first if exact else 0
+        self._first_of_term, self._ask_former_leader_until = first if exact else 0, now + FORMER_LEADER_TIME
         self._ask_heads(now)
         self._continue_takeover(now)
 
@@ -143,6 +154,7 @@ class GroupBackbone(Backbone):
         # After a transfer, messages whose DELIVERs were lost may be held by no client.
         if self.state is BackboneState.SERVING:
             self._may_answer_forwards, self._last_handed_over = handed_over, self.sequencer.last
+            self._known_last = self.sequencer.last
         self.state = BackboneState.STANDBY
         self._takeover = self._seam = None
         self.drops.counts["not_leading"] += len(self._push_backlog.release())
@@ -189,6 +201,8 @@ class GroupBackbone(Backbone):
         elif takeover is None or head.term != authority.term:
             self.drops.counts["head_too_late"] += 1
         else:
+            if head.highest >= takeover.first and not self._is_new_group:
+                self._drop("implausible", peer, f"HEAD {head.highest}, but only {takeover.first - 1} may exist", now)
             takeover.head_received(client.address, head.highest)
             self._continue_takeover(now)
 
@@ -219,7 +233,8 @@ class GroupBackbone(Backbone):
     @property
     def last_given(self) -> int:
         """Last number that this or another member is known to have given."""
-        return max(self.sequencer.last, self._known_last)
+        # Before the first number of a term, the sequencer stands at the bound of the term before.
+        return self.sequencer.last if self.state is BackboneState.SERVING else self._known_last
 
     @property
     def _last_announced(self) -> int:
@@ -248,7 +263,7 @@ class GroupBackbone(Backbone):
 
     def _repair(self, address: Address, first: int, last: int, now: float) -> str | None:
         refusal = super()._repair(address, first, last, now)
-        if first >= self._first_of_term:
+        if first >= self._first_of_term or now >= self._ask_former_leader_until:
             return refusal
         # The member that handed over may be the only one that holds them.
         for member in self.authority.members:
@@ -301,10 +316,10 @@ class GroupBackbone(Backbone):
 
     def _make_leader(self, token: bytes, *, asks_head: bool) -> Leader:
         authority = self.authority
-        leads = self.state is not BackboneState.STANDBY
-        known = authority.leader is not None and (not leads or self._holds_lease(self._now))
-        leader = authority.leader if known and authority.leader is not None else ANY_ADDRESS
-        return Leader(token, authority.term, leader, asks_head, authority.members)
+        # A leader without a lease may have a successor that it does not know.
+        is_valid = self.state is BackboneState.STANDBY or self._holds_lease(self._now)
+        leader = authority.leader if is_valid else None
+        return Leader(token, authority.term, ANY_ADDRESS if leader is None else leader, asks_head, authority.members)
 
     def _asks_head(self, client: Address) -> bool:
         takeover = self._takeover
@@ -337,7 +352,7 @@ class GroupBackbone(Backbone):
             return
         if not authority.room(self.sequencer.last, now):
             return  # The lease ends. Either it is extended, or the term is over.
-        if takeover.claims:
+        if takeover.claims and self._is_new_group:
             peer, sequence = next(iter(takeover.claims.items()))
             self._output.events.append(StreamClaimRejected(peer, sequence, len(takeover.answered) - 1))
         held_up_to = authority.clip(takeover.held_up_to)
@@ -347,9 +362,14 @@ class GroupBackbone(Backbone):
         else:
             self._begin_numbering(now)
 
+    @property
+    def _is_new_group(self) -> bool:
+        """Whether the group knows of no number that was given."""
+        return not (self.authority.given or self.authority.seams)
+
     def _is_known_stream(self, takeover: Takeover) -> bool:
         """Return whether clients hold messages of the stream although the group has just been bootstrapped."""
-        if not takeover.claims or self.authority.given or self.authority.seams:
+        if not takeover.claims or not self._is_new_group:
             return False
         claims, answers = len(takeover.claims), len(takeover.answered)
         return self.config.secret is not None or claims > 1 or claims == answers

@@ -68,11 +68,6 @@ class Leadership:
         self._transfer: tuple[MemberId, float, int] | None = None
         """Next leader, deadline, and index of the entry that must be committed before."""
 
-    @property
-    def begins(self) -> bool:
-        """Whether this member leads, but its backbone does not yet."""
-        return self._first_number is not None
-
     def update(self, now: float) -> None:
         """Begin, continue or end a term."""
         raft = self._raft
@@ -95,9 +90,13 @@ class Leadership:
             self._backbone.lead(first, now, exact=self._starts_exact, wait_until=self._wait_until)
         self._extend_bounds(now)
 
-    def leader_died(self, now: float) -> None:
-        """Note that the former leader is known to be dead."""
+    def leader_died(self) -> None:
+        """Note that the leader is known to be dead."""
         self._is_death_noted = True
+
+    def leader_heard(self) -> None:
+        """Note that another member leads."""
+        self._is_death_noted = False
 
     def start_round(self, now: float) -> None:
         """Ask the other members for the next promise, if it is time."""
@@ -107,7 +106,7 @@ class Leadership:
         holds_lease = now < self._authority.lease_until
         self._round_at = now + (self._config.round_interval if holds_lease else FIRST_ROUND_INTERVAL)
         for member in self._links.connected:
-            self._links.send(member, LeaseRound(self._raft.term, number, self._backbone.sequencer.last))
+            self._links.send(member, LeaseRound(self._raft.term, number, self._backbone.last_given))
 
     def committed(self, entry: LogEntry, now: float) -> None:
         """Apply a committed entry: use what it grants, if this member proposed it in its term."""
@@ -149,9 +148,11 @@ class Leadership:
         :raises OperationalError: if this member does not lead, or the other one cannot.
         """
         raft = self._raft
-        if not raft.is_leader or self.begins:
+        if not raft.is_leader:
             leader = "no member leads" if raft.leader is None else f"{raft.leader.name} leads"
             raise OperationalError(f"{self._config.name} cannot hand over: {leader}")
+        if self._first_number is not None or self._backbone.takes_over:
+            raise OperationalError(f"{self._config.name} cannot hand over: it is taking over itself; try again")
         if self._transfer is not None:
             return self._transfer[0].name
         candidates = [

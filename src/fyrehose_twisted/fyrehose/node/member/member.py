@@ -296,6 +296,7 @@ class BackboneMember:
                 raft.start_election_received(message, sender, now)
             case LeaseRound(term, number, last):
                 if raft.lease_round_received(term, sender, now):
+                    self.leadership.leader_heard()
                     self.backbone.follow_stream(last)
                     self.links.send(sender, LeaseReply(term, number))
             case LeaseReply(term, number):
@@ -412,7 +413,7 @@ class BackboneMember:
 
     def _peer_dead(self, member: MemberId, now: float) -> None:
         if member == self.raft.leader:
-            self.leadership.leader_died(now)
+            self.leadership.leader_died()
             self.raft.leader_lost(now)
 
     def _make_snapshot(self) -> Snapshot:
