@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import cbor2
 from zope.interface import implementer
 
-from fyrehose_twisted.errors import MalformedPacket, RemoteError, UnencodableMessage
+from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
 from fyrehose_twisted.freenet.wire import messages
 from fyrehose_twisted.freenet.wire.location import KEY_SIZE
 from fyrehose_twisted.freenet.wire.messages import (
@@ -29,13 +29,13 @@ from fyrehose_twisted.freenet.wire.messages import (
     PROOF_SIZE,
     Message,
 )
-from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
+from fyrehose_twisted.interfaces import IStreamCodec
+from fyrehose_twisted.length_frames import LengthFrameDecoder, frame
 
 __all__ = ["MAX_FRAME", "FreenetCodec", "FreenetDecoder", "MessageCode"]
 
 MAX_FRAME = 2_048
 """Maximum size of one message in bytes, without the length prefix. A longer one ends the connection."""
-_LENGTH_SIZE = 4
 
 
 class MessageCode(IntEnum):
@@ -155,54 +155,18 @@ class FreenetCodec:
         for check, value, name in zip(kind.checks, message, kind.names, strict=True):
             if not check(value):
                 raise UnencodableMessage(f"{type(message).__name__}: {name}={_abbreviate(value)} is out of range")
-        data = cbor2.dumps([int(kind.code), *message])
-        return len(data).to_bytes(_LENGTH_SIZE, "big") + data
+        return frame(cbor2.dumps([int(kind.code), *message]))
 
     def decoder(self) -> FreenetDecoder:
         """Return a decoder for one connection."""
         return FreenetDecoder()
 
 
-@implementer(IStreamDecoder)
-class FreenetDecoder:
-    """Decoder of one connection. It buffers less than one message between two calls.
-
-    If a malformed message follows valid ones, the valid ones are returned, and the next call raises.
-    """
+class FreenetDecoder(LengthFrameDecoder[Message]):
+    """Decoder of one connection; see :class:`~fyrehose_twisted.length_frames.LengthFrameDecoder`."""
 
     def __init__(self) -> None:
-        self._buffer = b""
-        self._error: RemoteError | None = None
-
-    def feed(self, data: bytes) -> list[Message]:
-        """Return the messages that ``data`` completes.
-
-        :raises MalformedPacket: if the input is malformed; every later call raises it again.
-        """
-        if self._error is not None:
-            raise self._error
-        if self._buffer:
-            data = self._buffer + data
-        decoded: list[Message] = []
-        start, end = 0, len(data)
-        try:
-            while end - start >= _LENGTH_SIZE:
-                size = int.from_bytes(data[start : start + _LENGTH_SIZE], "big")
-                if not 0 < size <= MAX_FRAME:
-                    raise MalformedPacket("size", f"message of {size:,} bytes; the limit is 1 to {MAX_FRAME:,}")
-                stop = start + _LENGTH_SIZE + size
-                if stop > end:
-                    break
-                decoded.append(_decode_message(data[start + _LENGTH_SIZE : stop]))
-                start = stop
-        except RemoteError as error:
-            self._error = error
-            self._buffer = b""
-            if not decoded:
-                raise
-            return decoded
-        self._buffer = bytes(data[start:])
-        return decoded
+        super().__init__(_decode_message, MAX_FRAME)
 
 
 def _decode_message(data: bytes) -> Message:

@@ -25,7 +25,7 @@ from fyrehose_twisted.consensus.messages import (
     RequestVoteReply,
     StartElection,
 )
-from fyrehose_twisted.errors import MalformedPacket, RemoteError, UnencodableMessage
+from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
 from fyrehose_twisted.fyrehose.wire.member_fields import (
     InvalidField,
     abbreviate,
@@ -47,11 +47,11 @@ from fyrehose_twisted.fyrehose.wire.member_messages import (
     Ping,
     Pong,
 )
-from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
+from fyrehose_twisted.interfaces import IStreamCodec
+from fyrehose_twisted.length_frames import LengthFrameDecoder, frame
 
 MAX_FRAME = 262_144
 """Maximum size of one message in bytes, without the length prefix. A longer one ends the connection."""
-_LENGTH_SIZE = 4
 _MAX_DEPTH = 8
 
 
@@ -138,60 +138,11 @@ class MemberCodec:
         data = cbor2.dumps(items)
         if len(data) > MAX_FRAME:
             raise UnencodableMessage(f"{type(message).__name__} of {len(data):,} bytes is over the {MAX_FRAME:,}")
-        return len(data).to_bytes(_LENGTH_SIZE, "big") + data
+        return frame(data)
 
-    def decoder(self) -> MemberDecoder:
+    def decoder(self) -> LengthFrameDecoder[MemberMessage]:
         """Return a decoder for one connection."""
-        return MemberDecoder()
-
-
-@implementer(IStreamDecoder)
-class MemberDecoder:
-    """Decoder of one connection. It buffers less than one message between two calls.
-
-    If a malformed message follows valid ones, the valid ones are returned, and the next call raises.
-    """
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-        self._needed = _LENGTH_SIZE
-        self._error: RemoteError | None = None
-
-    def feed(self, data: bytes) -> list[MemberMessage]:
-        """Return the messages that ``data`` completes.
-
-        :raises MalformedPacket: if the input is malformed; every later call raises it again.
-        """
-        if self._error is not None:
-            raise self._error
-        if self._buffer:
-            self._buffer += data
-            if len(self._buffer) < self._needed:
-                return []
-            data = bytes(self._buffer)
-            self._buffer.clear()
-        decoded: list[MemberMessage] = []
-        start, end = 0, len(data)
-        try:
-            while end - start >= _LENGTH_SIZE:
-                size = int.from_bytes(data[start : start + _LENGTH_SIZE], "big")
-                if not 0 < size <= MAX_FRAME:
-                    raise MalformedPacket("size", f"message of {size:,} bytes; the limit is 1 to {MAX_FRAME:,}")
-                stop = start + _LENGTH_SIZE + size
-                if stop > end:
-                    break
-                decoded.append(_decode_message(data[start + _LENGTH_SIZE : stop]))
-                start = stop
-        except RemoteError as error:
-            self._error = error
-            if not decoded:
-                raise
-            return decoded
-        self._buffer += data[start:]
-        # Copy the buffer again only when the bytes can complete a message.
-        head = self._buffer[:_LENGTH_SIZE]
-        self._needed = _LENGTH_SIZE + (int.from_bytes(head, "big") if len(head) == _LENGTH_SIZE else 0)
-        return decoded
+        return LengthFrameDecoder(_decode_message, MAX_FRAME)
 
 
 class _NoTags(Mapping[int, Any]):
