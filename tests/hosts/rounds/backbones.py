@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,12 +12,12 @@ from random import Random
 from time import monotonic
 from typing import Any
 
-from hosts.bridge import BIN, Deadline, Process
+from hosts.bridge import Process
 from hosts.checkers import backbones as checker
 from hosts.control import Answer, Control
 from hosts.faults import Fault
-from hosts.history import Entry, of_kind
-from hosts.rounds.base import Round
+from hosts.history import Entry
+from hosts.rounds.fyrehose import FyrehoseRound
 
 CLIENTS = Path(__file__).parents[1] / "clients"
 MEMBERS = ("a", "b", "c")
@@ -61,7 +59,7 @@ def draw(random: Random, count: int) -> list[Fault]:
     ]
 
 
-class BackbonesRound(Round):
+class BackbonesRound(FyrehoseRound):
     """Round in which the leader is killed, stopped and cut off, again and again.
 
     :cvar takeovers: number of faults.
@@ -92,8 +90,9 @@ class BackbonesRound(Round):
         for name in MEMBERS:
             self.restart(name)
         self.until(self._is_group, BEGUN, "the members are one group")
+        self._journal = hosts["journal"].directory / "kept"
         self._services["journal"] = hosts["journal"].start(
-            "twistd", "-n", "--pidfile=", "fyrehose-journal", "-b", self._backbones, "-d", "kept", log="journal"
+            "twistd", "-n", "--pidfile=", "fyrehose-journal", "-b", self._backbones, "-d", self._journal, log="journal"
         )
         self._services["journal"].wait_for("journal")
         for name in READERS:
@@ -103,9 +102,6 @@ class BackbonesRound(Round):
         for kept, (name, period) in enumerate(PUBLISHERS.items()):
             self._start_client(name, self._publish, "fyrehose_publisher.py", self._backbones, name, kept, period)
         self.until(lambda: self._told == set(PUBLISHERS), BEGUN, "each publisher has a message acknowledged")
-
-    def service(self, host: str) -> Process:
-        return self._services[host]
 
     def restart(self, host: str) -> None:
         here = self.bridge.hosts[host]
@@ -170,16 +166,7 @@ class BackbonesRound(Round):
 
     def settle(self) -> None:
         self.until(self._is_group, LIVE, "the members are one group again")
-        self._told.clear()
-        self.until(lambda: self._told == set(PUBLISHERS), LIVE, "each publisher has a message acknowledged again")
-        for name in PUBLISHERS:
-            self.service(name).input.close()
-        for name in PUBLISHERS:
-            self.service(name).wait_for('"what": "done"', LIVE)
-        told = {entry["line"] for entry in of_kind(list(self.history.entries), "told")}
-        with suppress(Deadline):  # The checker reports missing messages.
-            self.until(lambda: all(told <= self._has[name] for name in READERS), LIVE, "all is read")
-        self._read_journal()
+        super().settle()
 
     # What members and readers tell
 
@@ -242,23 +229,3 @@ class BackbonesRound(Round):
                 self._led[name].append((printed["term"], self._at[printed["address"]], printed["time"]))
             case _:
                 self.history.add(name, **printed)
-
-    def _publish(self, name: str, printed: dict[str, Any]) -> None:
-        self.history.add(name, **printed)
-        if printed["what"] == "asked":
-            self.result.operations += 1
-        elif printed["what"] == "told":
-            self.result.acknowledged += 1
-            self._told.add(name)
-
-    def _read_journal(self) -> None:
-        self.service("journal").kill()
-        command = [BIN / "fyrehose", "journal", "cat", "kept", "--format", "json"]
-        here = self.bridge.hosts["journal"].directory
-        printed = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=60)
-        if printed.returncode:
-            self.result.violations.append(f"the journal cannot be read: {printed.stderr}")
-        self.history.add("journal", "began", journal=True)
-        for line in printed.stdout.splitlines():
-            record = json.loads(line)
-            self.history.add("journal", "read", journal=True, line=record["data"], sequence=record["sequence"])
