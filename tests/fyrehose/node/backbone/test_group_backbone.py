@@ -174,6 +174,28 @@ def test_numbers_in_a_seam_that_was_told_stay_in_it(member: Member) -> None:
     assert member.node.seam_to_record == (40, 101)
 
 
+def test_nobody_is_told_of_a_seam_before_it_is_recorded(member: Member) -> None:
+    member.join(ALICE)
+    member.lead(101, 200)
+    member.send((Head(TOKENS[ALICE], 4, 57), ALICE))
+    member.sent()
+    member.node.authority_changed(member.now)
+    assert member.sent() == []
+    member.record_seam()
+    assert numbers(member.sent(ALICE)) == [101]
+
+
+def test_number_in_a_seam_is_never_recorded_as_kept(member: Member) -> None:
+    member.authority.seams = (Seam(40, 81),)
+    member.node.follow_stream(90)
+    member.lead(101, 200)
+    member.record_seam()
+    member.join(BOB, flags=Flags.EXTENSIONS | Flags.DURABLE)
+    member.join(ALICE, flags=Flags.EXTENSIONS | Flags.WATCHES)
+    member.send((Holds(TOKENS[BOB], 1, Holding(1, 60), 60), BOB))
+    assert member.node.highest_durable == 40
+
+
 def test_term_after_a_transfer_begins_without_a_seam(member: Member) -> None:
     member.join(ALICE)
     member.grant(200)

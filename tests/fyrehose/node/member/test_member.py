@@ -7,16 +7,19 @@ from typing import Any
 
 import pytest
 
+from fyrehose_twisted.consensus.messages import EntryKind, LogEntry, Membership, RequestVote, RequestVoteReply
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.events import LeadershipChanged, TakenOver
+from fyrehose_twisted.fyrehose.node.backbone.backbone import BackboneState
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart
 from fyrehose_twisted.fyrehose.node.member.config import MemberConfig
 from fyrehose_twisted.fyrehose.node.member.member import BackboneMember
 from fyrehose_twisted.fyrehose.node.member.persistent_state import (
+    MAX_LOG_ENTRIES,
     GroupState,
     MemberCheckpoint,
     MemberState,
@@ -42,6 +45,8 @@ class RawClient:
 
     def __init__(self, members: Sequence[Address], now: float) -> None:
         self.delivered: dict[int, bytes] = {}
+        self.answers = True
+        """Whether it answers a new leader."""
         self.arrivals: list[tuple[float, int]] = []
         self._tokens = {member: bytes([index]) * 16 for index, member in enumerate(members)}
         self._term, self._leader, self._count = 0, ANY_ADDRESS, 0
@@ -58,7 +63,7 @@ class RawClient:
                 elif isinstance(packet, Leader):
                     if packet.term >= self._term and packet.leader != ANY_ADDRESS:
                         self._term, self._leader = packet.term, packet.leader
-                    if packet.asks_head:
+                    if packet.asks_head and self.answers:
                         head = Head(packet.token, packet.term, max(self.delivered, default=0))
                         self._effects.append(Send([encode(head)], (run.peer,)))
 
@@ -160,6 +165,14 @@ class Members:
     def cut(self, side: Sequence[Address], other: Sequence[Address]) -> list[LinkOverride]:
         """Cut the links between two sides, in both directions."""
         return [self.network.override_links(*sides, up=False) for sides in ((side, other), (other, side))]
+
+    def extend_bound(self, name: str, times: int = 1) -> None:
+        """Let a leader propose higher bounds, as if it had given numbers."""
+        for _ in range(times):
+            node = self.node(name)
+            node.backbone.sequencer.bound += 1
+            self.hosts[name].perform(lambda node, now: None)
+            self.network.run(0.01)
 
     def pause_seen_by_client(self, since: float) -> float:
         times = [at for at, _ in self.client.arrivals if at >= since - 1]
@@ -373,6 +386,90 @@ def test_member_that_is_gone_for_good_is_removed_on_request(members: Members) ->
     members.hosts["a"].perform(lambda node, now: node.remove("c", now))
     members.network.run(1.0)
     assert sorted(voter.name for voter in members.node("b").raft.members) == ["a", "b"]
+
+
+def test_bound_of_an_earlier_term_grants_nothing(members: Members) -> None:
+    members.start()
+    node, now = members.node("a"), members.network.now
+    bound = node.authority.bound
+    node.leadership.committed(LogEntry(node.raft.term - 1, EntryKind.DATA, NumberBounds(10**6, 0)), now)
+    assert node.authority.bound == bound
+    node.transfer(None, now)
+    node.leadership.committed(LogEntry(node.raft.term, EntryKind.DATA, NumberBounds(10**6, 0)), now)
+    assert node.authority.bound == 0
+
+
+def test_member_that_restarts_votes_for_nobody_at_first(members: Members) -> None:
+    members.start()
+    members.hosts["b"].stop(CrashMode.KILLED)
+    members.hosts["b"].start()
+    raft, now = members.node("b").raft, members.network.now
+    other = next(voter for voter in raft.members if voter.name == "c")
+    for delay, granted in ((0.89, False), (0.91, True)):
+        raft.outbox.clear()
+        raft.request_vote_received(RequestVote(raft.term + 1, 10**6, 10**6, trial=True), other, now + delay)
+        assert [reply.granted for _, reply in raft.outbox if isinstance(reply, RequestVoteReply)] == [granted]
+
+
+def test_member_that_could_not_stop_another_group_numbers_nothing() -> None:
+    members = Members(count=5)
+    members.start()
+    node = members.node("a")
+    node.raft.membership = Membership(((node.raft.me, node.config.data),))
+    known = node.raft.log.last_index
+    node.backbone.sequencer.bound += 1
+    node.tick(members.network.now)
+    assert EntryKind.DATA not in [entry.kind for entry in node.raft.log.entries_from(known + 1)]
+
+
+@pytest.mark.parametrize(("answers", "shortest", "longest"), [(True, 0.0, 0.15), (False, 0.85, 1.2)])
+def test_leader_that_may_live_is_waited_for_unless_all_clients_left_it(
+    members: Members, answers: bool, shortest: float, longest: float
+) -> None:
+    client = members.start()
+    client.answers, at = answers, members.network.now
+    members.hosts["a"].stop(CrashMode.KILLED)
+    members.network.run(3.0)
+    assert shortest <= members.pause_seen_by_client(at) < longest
+
+
+def test_death_of_an_earlier_leader_is_forgotten(members: Members) -> None:
+    client = members.start()
+    members.hosts["a"].stop(CrashMode.KILLED)
+    members.network.run(3.0)
+    client.answers, at, old = False, members.network.now, members.leader
+    members.hosts[old].perform(lambda node, now: node.transfer(None, now))
+    members.network.run(2.0)
+    assert members.leader != old
+    assert members.pause_seen_by_client(at) < 0.3
+
+
+def test_log_tells_what_was_given(members: Members) -> None:
+    client = members.start()
+    given = len(client.delivered)
+    members.extend_bound("a")
+    assert members.node("b").leadership.bounds.given >= given
+
+
+def test_member_that_missed_much_gets_a_snapshot(members: Members) -> None:
+    members.start()
+    members.hosts["c"].stop(CrashMode.KILLED)
+    members.extend_bound("a", 2 * MAX_LOG_ENTRIES)
+    assert members.states["a"].snapshot.index > 0
+    assert len(members.states["a"].entries) <= MAX_LOG_ENTRIES
+    members.hosts["c"].start()
+    members.network.run(1.0)
+    assert members.node("c").leadership.bounds == members.node("a").leadership.bounds
+    assert members.node("c").raft.members == members.node("a").raft.members
+
+
+def test_leader_of_another_term_begins_anew(members: Members) -> None:
+    members.start()
+    node = members.node("a")
+    node.raft.term += 1
+    node.tick(members.network.now)
+    assert node.backbone.state is BackboneState.STANDBY
+    assert node.authority.bound == 0
 
 
 def test_events_tell_who_leads(members: Members) -> None:
