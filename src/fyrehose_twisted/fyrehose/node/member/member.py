@@ -133,7 +133,9 @@ class BackboneMember:
         )
         self.leadership = Leadership(member, self.raft, self.links, self.backbone, self.authority, group.bounds, now)
         stream_bound = max(start.last, start.bound)
-        self._group = Group(member, self.raft, self.authority, stream_bound=stream_bound, has_state=state is not None)
+        # A member that was restarted before there was a group knows nothing that a new one does not.
+        has_state = state is not None and bool(state.term or state.snapshot.index or state.entries)
+        self._group = Group(member, self.raft, self.authority, stream_bound=stream_bound, has_state=has_state)
         self._now = now
         self._events: list[object] = []
         self._state_changed = state is None
