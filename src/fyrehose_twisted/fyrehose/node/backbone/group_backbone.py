@@ -99,17 +99,26 @@ class GroupBackbone(Backbone):
 
     # Terms
 
-    def lead(self, first: int, now: float, *, exact: bool = False, wait_until: float | None = None) -> None:
+    def lead(
+        self,
+        first: int,
+        now: float,
+        *,
+        exact: bool = False,
+        wait_until: float | None = None,
+        reserve: int = MEMBER_RESERVE,
+    ) -> None:
         """Begin a term of this backbone's group: ask the clients what they hold, and number messages from ``first``.
 
         :param exact: whether the number before ``first`` was given, by a leader that handed over.
         :param wait_until: time before which not all clients may be left unheard.
+        :param reserve: see :class:`~fyrehose_twisted.fyrehose.node.backbone.sequencer.Sequencer`.
         """
         authority = self.authority
         self._now = now
         # What is known to have been given is never given up, even if no client that answers holds it.
         self._known_last = first - 1 if exact else min(max(authority.given, self.last_given), first - 1)
-        self.sequencer = Sequencer(first - 1, authority.bound, MEMBER_RESERVE)
+        self.sequencer = Sequencer(first - 1, authority.bound, reserve)
         self.repair_dispatcher = RepairDispatcher(
             self.config, self._policy, self._client_table, self.counters, first - 1, now
         )

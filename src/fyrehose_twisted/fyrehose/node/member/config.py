@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fyrehose_twisted.consensus.timers import RaftTimers
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import MEMBER_RESERVE
 from fyrehose_twisted.fyrehose.wire.member_messages import MemberData
 
 MAX_MEMBERS = 7
@@ -40,6 +41,7 @@ class MemberConfig:
     :ivar lease: seconds for which the promise of a majority lets the leader number messages. It must be shorter than
         ``timers.stickiness``, by more than clock rates may differ.
     :ivar round_interval: seconds between two requests for that promise.
+    :ivar reserve: least count of numbers by which the bound of a leader is kept ahead.
     """
 
     name: str
@@ -52,6 +54,7 @@ class MemberConfig:
     timers: RaftTimers = BACKBONE_TIMERS
     lease: float = 0.8
     round_interval: float = 0.2
+    reserve: int = MEMBER_RESERVE
 
     def __post_init__(self) -> None:
         if not 0 < len(self.name.encode()) <= 64:

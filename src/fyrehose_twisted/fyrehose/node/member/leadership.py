@@ -10,7 +10,6 @@ from fyrehose_twisted.consensus.messages import EntryKind, LogEntry, MemberId
 from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.fyrehose.node.backbone.authority import NumberingAuthority
 from fyrehose_twisted.fyrehose.node.backbone.group_backbone import GroupBackbone
-from fyrehose_twisted.fyrehose.node.backbone.sequencer import MEMBER_RESERVE
 from fyrehose_twisted.fyrehose.node.member.config import MemberConfig
 from fyrehose_twisted.fyrehose.node.member.peers import PeerLinks
 from fyrehose_twisted.fyrehose.wire.member_messages import LeaseRound, NumberBounds
@@ -87,7 +86,9 @@ class Leadership:
             self._backbone.authority_changed(now)
         if self._first_number is not None and self._authority.room(self._first_number - 1, now):
             first, self._first_number = self._first_number, None
-            self._backbone.lead(first, now, exact=self._starts_exact, wait_until=self._wait_until)
+            self._backbone.lead(
+                first, now, exact=self._starts_exact, wait_until=self._wait_until, reserve=self._config.reserve
+            )
         self._extend_bounds(now)
 
     def leader_died(self) -> None:
@@ -220,7 +221,7 @@ class Leadership:
             return
         wanted, kept, given, _, seams = self._proposed
         if self._first_number is not None:
-            wanted = max(wanted, self._first_number - 1 + MEMBER_RESERVE)
+            wanted = max(wanted, self._first_number - 1 + self._config.reserve)
         else:
             wanted = max(wanted, self._backbone.sequencer.bound)
         if now >= self._kept_due_at and self._kept_wanted > kept:
