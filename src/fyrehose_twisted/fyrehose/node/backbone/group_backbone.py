@@ -16,7 +16,7 @@ from fyrehose_twisted.fyrehose.node.backbone.push_backlog import DUPLICATE_WINDO
 from fyrehose_twisted.fyrehose.node.backbone.repair_dispatch import RepairDispatcher
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import MEMBER_RESERVE, BackboneStart, Sequencer
 from fyrehose_twisted.fyrehose.node.backbone.takeover import Takeover
-from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, encode
+from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, encode, encode_deliver
 from fyrehose_twisted.fyrehose.wire.member_messages import Seam
 from fyrehose_twisted.fyrehose.wire.packets import (
     ANY_ADDRESS,
@@ -66,6 +66,8 @@ class GroupBackbone(Backbone):
         self._policy = policy
         self._takeover: Takeover | None = None
         self._seam: Seam | None = None
+        self._marker: tuple[int, bytes] | None = None
+        """Number and DELIVER of the start of this backbone's term."""
         self._may_answer_forwards = False
         self._last_handed_over = 0
         self._first_of_term = 0
@@ -165,7 +167,7 @@ class GroupBackbone(Backbone):
             self._may_answer_forwards, self._last_handed_over = handed_over, self.sequencer.last
             self._known_last = self.sequencer.last
         self.state = BackboneState.STANDBY
-        self._takeover = self._seam = None
+        self._takeover = self._seam = self._marker = None
         self.drops.counts["not_leading"] += len(self._push_backlog.release())
         self._forget_backlog()
 
@@ -271,6 +273,9 @@ class GroupBackbone(Backbone):
             super()._acknowledge(keepalive, address, now)
 
     def _repair(self, address: Address, first: int, last: int, now: float) -> str | None:
+        if self._marker is not None and first <= self._marker[0] <= last:
+            # Until a client has it, it takes no other client's word for numbers of the term.
+            self._send(self._marker[1], address)
         refusal = super()._repair(address, first, last, now)
         if first >= self._first_of_term or now >= self._ask_former_leader_until:
             return refusal
@@ -391,7 +396,9 @@ class GroupBackbone(Backbone):
         self.state = BackboneState.SERVING
         held_up_to = takeover.first - 1 if seam is None else seam.held_up_to
         marker = TermStart(authority.term, held_up_to, takeover.first)
-        self._publish(Push(encode_term_start(marker)), ANY_ADDRESS, now)
+        data = encode_term_start(marker)
+        self._publish(Push(data), ANY_ADDRESS, now)
+        self._marker = takeover.first, encode_deliver(takeover.first, data)
         seconds = now - takeover.started_at
         self._output.events.append(
             TakenOver(authority.term, held_up_to, takeover.first, len(takeover.answered), seconds)
