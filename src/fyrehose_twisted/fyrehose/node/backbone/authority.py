@@ -9,7 +9,7 @@ from fyrehose_twisted.fyrehose.wire.member_messages import Seam
 from fyrehose_twisted.fyrehose.wire.packets import Holding
 
 REPORTED_SEAMS = 2
-"""Number of seams around which the progress of journals is reported. Publishers wait no longer than that."""
+"""Number of seams around which the progress of journals is reported, which is enough for most publishers that wait."""
 
 
 class NumberingAuthority:
@@ -47,11 +47,14 @@ class NumberingAuthority:
         return held_up_to
 
     def reported(self, holding: Holding) -> tuple[Holding, ...]:
-        """Return what publishers may be told of a journal's progress: nothing in a seam or above :attr:`kept`.
+        """Return what publishers may be told of a journal's progress: nothing in a seam, above :attr:`kept`, or older
+        than the reported seams.
 
         A number in a seam may have been given to a message that is gone, although the journal has no loss there.
         """
         since, durable, parts = holding.since, min(holding.durable, self.kept), []
+        for seam in self.seams[:-REPORTED_SEAMS]:
+            since = max(since, seam.first)
         for seam in self.seams[-REPORTED_SEAMS:]:
             if since <= seam.held_up_to:
                 parts.append(Holding(since, min(durable, seam.held_up_to)))
