@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from math import ceil, log2
 from typing import ClassVar, NamedTuple
 
 from fyrehose_twisted.effects import Peer
@@ -482,6 +483,9 @@ class RecoversAfterPartition(NetworkInvariant):
 class ReunitesAfterPartition(NetworkInvariant):
     """MAX_PING after a partition of any length, there is one network with one leader.
 
+    If there were more than two networks, pairs of them merge first. Each further round takes one more interval between
+    two PINGs, by which nodes learn of the other network.
+
     :param healed: end of the last partition in seconds after the start.
     """
 
@@ -491,6 +495,7 @@ class ReunitesAfterPartition(NetworkInvariant):
         super().__init__(participants)
         self._healed = healed
         self._is_one = False
+        self._networks = 0
 
     def sample(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
@@ -498,10 +503,16 @@ class ReunitesAfterPartition(NetworkInvariant):
         if self._is_one or now <= healed:
             return
         hosts = self.up()
+        self._networks = self._networks or len({host.node.leader for host in hosts} - {None})
         problem = find_disagreement(hosts)
         self._is_one = problem is None
-        if problem is not None and now - healed > hosts[0].node.config.timers.max_ping:
-            self.violated(f"{now - healed:.0f} s after the end of the partition, {problem}", *hosts)
+        if problem is not None and now - healed > self._longest(hosts[0].node.config.timers):
+            what = f"{now - healed:.0f} s after the end of the partition into {self._networks} networks, {problem}"
+            self.violated(what, *hosts)
+
+    def _longest(self, timers: Timers) -> float:
+        further_rounds = max(0, ceil(log2(max(1, self._networks))) - 1)
+        return timers.max_ping + further_rounds * timers.ping_interval
 
 
 def has_registered_quorum(hosts: list[Host]) -> bool:
