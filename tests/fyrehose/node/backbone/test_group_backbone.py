@@ -9,7 +9,7 @@ from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.events import ExistingStreamDetected, StreamClaimRejected, TakenOver
-from fyrehose_twisted.fyrehose.node.backbone.authority import NumberingAuthority
+from fyrehose_twisted.fyrehose.node.backbone.authority import REPORTED_SEAMS, NumberingAuthority
 from fyrehose_twisted.fyrehose.node.backbone.backbone import BackboneState
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.node.backbone.group_backbone import GroupBackbone
@@ -218,6 +218,20 @@ def test_member_that_handed_over_repairs_what_it_numbered(member: Member) -> Non
     assert member.sent() == []
 
 
+def test_start_of_a_term_is_repaired_although_the_memory_is_empty() -> None:
+    member = Member(BackboneConfig(retransmit=0))
+    member.join(ALICE)
+    member.lead(41, 100)
+    member.sent()
+    member.send((Head(TOKENS[ALICE], 4, 30), ALICE))
+    member.record_seam()
+    (start,) = (packet for packet in member.sent(ALICE) if isinstance(packet, Deliver))
+    member.send((Request(ALICE, 40, 41), ALICE))
+    assert [packet for packet in member.sent(ALICE) if isinstance(packet, Deliver)] == [start]
+    member.send((Request(ALICE, 40, 40), ALICE), (Request(ALICE, 42, 42), ALICE))
+    assert not [packet for packet in member.sent(ALICE) if isinstance(packet, Deliver)]
+
+
 def test_member_that_was_deposed_repairs_nothing(member: Member) -> None:
     member.lead(1, 100)
     member.join(ALICE)
@@ -361,6 +375,15 @@ def test_nothing_in_a_seam_is_reported_as_durable(kept: int, reported: tuple[Hol
     authority = NumberingAuthority()
     authority.kept, authority.seams = kept, (Seam(40, 81), Seam(90, 101))
     assert authority.reported(Holding(5, 250)) == reported
+
+
+def test_progress_is_not_reported_below_the_seams_that_are_checked() -> None:
+    authority = NumberingAuthority()
+    authority.kept = 10_000
+    authority.seams = tuple(Seam(100 * count - 50, 100 * count) for count in range(1, REPORTED_SEAMS + 3))
+    first, *others = authority.reported(Holding(5, 10_000))
+    assert first == Holding(200, 250), "the first two seams are left out, and what is older than them"
+    assert len(others) == REPORTED_SEAMS
 
 
 def test_member_that_knows_no_clients_yet_waits_for_them() -> None:

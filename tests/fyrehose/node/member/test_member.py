@@ -207,6 +207,17 @@ def test_only_the_first_of_several_bootstraps() -> None:
     assert members.leader == "b"
 
 
+def test_members_that_were_restarted_before_there_was_a_group_found_one(members: Members) -> None:
+    members.start("ab")
+    for name in "ab":
+        members.hosts[name].stop(CrashMode.KILLED, "killed")
+        members.hosts[name].start()
+    assert members.states["a"], "its incarnation is stored"
+    members.hosts["c"].start()
+    members.network.run(2.0)
+    assert members.leader == "a"
+
+
 @pytest.mark.parametrize("host", ["a", "c"])
 def test_numbers_of_a_stream_without_a_group_are_not_given_again(host: str) -> None:
     members = Members(bounds={host: 5_000})
