@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -49,8 +50,9 @@ class JournalHost(Participant):
         rng: Random,
         *,
         start_delay: float = 0.0,
+        backbones: Sequence[Address] = (BACKBONE,),
     ) -> None:
-        super().__init__(network, name, address, config, rng, start_delay=start_delay)
+        super().__init__(network, name, address, config, rng, start_delay=start_delay, backbones=backbones)
         self.journal: Journal
         self.disk_losses = 0
         self._failed_starts = 0
@@ -71,7 +73,7 @@ class JournalHost(Participant):
             raise
         self._failed_starts = 0
         rng = Random(self._rng.getrandbits(64))
-        client = JournalClient(BACKBONE, self.config, self.journal, rng, boot.now)
+        client = JournalClient(self.backbones, self.config, self.journal, rng, boot.now)
         if self.has_started and hasattr(self, "application"):
             self.former_applications.append(self.application)
         self.application = Application(client.config, client, client.store)

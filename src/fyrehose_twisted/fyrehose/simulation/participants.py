@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from random import Random
@@ -31,19 +32,66 @@ from fyrehose_twisted.sim.network import Network
 BACKBONE: Address = ("10.0.0.1", 2323)
 
 
-class BackboneHost:
-    """Host of the backbone.
+class BackboneFiles:
+    """State file and client table of a backbone, and what its next process knows from them.
 
+    :ivar checkpoint: stored checkpoint; ``None`` without a state file.
     :ivar complete: whether the running backbone started with a complete client table.
     """
+
+    def __init__(self, checkpoint: SequenceCheckpoint | None = None) -> None:
+        self.checkpoint = checkpoint
+        self.complete = self._is_current = False
+        self._clients: dict[Address, KnownClient] = {}
+
+    def replace(self, checkpoint: SequenceCheckpoint) -> None:
+        """Replace the files, as an operator does."""
+        self.checkpoint, self._is_current = checkpoint, False
+
+    def persist(self, checkpoint: SequenceCheckpoint) -> None:
+        """Store a checkpoint."""
+        self.checkpoint = checkpoint
+        for address, client in checkpoint.clients:
+            if client is None:
+                self._clients.pop(address, None)
+            else:
+                self._clients[address] = client
+
+    def start(self, boot: Boot) -> BackboneStart:
+        """Return the knowledge of a backbone that starts after a crash, as ``SequenceFile`` does."""
+        if boot.last_crash is CrashMode.DISK:
+            self.checkpoint = None
+        mark = self.checkpoint
+        killed = boot.last_crash is CrashMode.KILLED and mark is not None
+        self.complete, self._is_current = self._is_current and killed, True
+        if not self.complete:
+            self._clients.clear()
+        if mark is not None:
+            self.checkpoint = mark = SequenceCheckpoint(mark.last if killed else mark.bound, mark.bound)
+        fresh = mark is None or mark.bound == 0
+        return BackboneStart(
+            last=0 if mark is None else mark.last,
+            bound=0 if mark is None else mark.bound,
+            settle_until=None if self.complete and not fresh else boot.now + SETTLE_TIME,
+            query_clients=fresh,
+            known_clients=list(self._clients.values()),
+        )
+
+
+class BackboneHost:
+    """Host of the backbone."""
 
     def __init__(self, network: Network, config: BackboneConfig, rng: Random) -> None:
         self.config = config
         self._rng = rng
-        self._clients: dict[Address, KnownClient] = {}
-        self.complete = self._is_current = False
+        self._files = BackboneFiles()
         self.host = network.add("backbone", BACKBONE, self._start)
-        self.host.on_persist = self._persist
+        self.host.on_persist = self._files.persist
+
+    @property
+    def complete(self) -> bool:
+        """Whether the running backbone started with a complete client table."""
+        return self._files.complete
 
     @property
     def node(self) -> Backbone:
@@ -54,28 +102,14 @@ class BackboneHost:
 
     def start_at(self, last: int) -> None:
         """Start with a new state file whose last number an operator has set."""
-        self.host.persisted = SequenceCheckpoint(last, last)
-        self._is_current = False
+        checkpoint = self.host.persisted = SequenceCheckpoint(last, last)
+        self._files.replace(checkpoint)
         self.host.start()
 
     def _start(self, boot: Boot) -> Backbone:
-        # The same as SequenceFile after each kind of crash.
-        mark = boot.persisted
-        killed = boot.last_crash is CrashMode.KILLED and mark is not None
-        self.complete, self._is_current = self._is_current and killed, True
-        if not self.complete:
-            self._clients.clear()
-        if mark is not None:
-            self.host.persisted = mark = SequenceCheckpoint(mark.last if killed else mark.bound, mark.bound)
-        fresh = mark is None or mark.bound == 0
         policy = RandomForward(Random(self._rng.getrandbits(64)))
-        start = BackboneStart(
-            last=0 if mark is None else mark.last,
-            bound=0 if mark is None else mark.bound,
-            settle_until=None if self.complete and not fresh else boot.now + SETTLE_TIME,
-            query_clients=fresh,
-            known_clients=list(self._clients.values()),
-        )
+        start = self._files.start(boot)
+        self.host.persisted = self._files.checkpoint
         return Backbone(
             self.config,
             policy,
@@ -84,13 +118,6 @@ class BackboneHost:
             is_own=lambda address: address == BACKBONE,
             now=boot.now,
         )
-
-    def _persist(self, checkpoint: SequenceCheckpoint) -> None:
-        for address, client in checkpoint.clients:
-            if client is None:
-                self._clients.pop(address, None)
-            else:
-                self._clients[address] = client
 
 
 class Application:
@@ -167,6 +194,8 @@ class Participant:
     """Host of one client.
 
     :param resumes: whether the application resumes at its position in the stream after a crash.
+    :param backbones: addresses of backbones that the client is given.
+    :ivar must_follow: whether it has to receive the stream in the end.
     :ivar application: application since the last start.
     :ivar former_applications: applications before, one for each crash.
     :ivar kept: number of durable journals that must sync its messages.
@@ -182,9 +211,12 @@ class Participant:
         *,
         resumes: bool = False,
         start_delay: float = 0.0,
+        backbones: Sequence[Address] = (BACKBONE,),
     ) -> None:
         self.name = name
         self.config = config
+        self.backbones = tuple(backbones)
+        self.must_follow = True
         self.resumes = resumes
         self.kept = 0
         self.former_applications: list[Application] = []
@@ -206,8 +238,8 @@ class Participant:
 
     @property
     def is_live(self) -> bool:
-        """Whether the client runs and subscribes."""
-        return self.host.running and self.config.subscribe
+        """Whether the client runs and subscribes, and has to receive the stream."""
+        return self.host.running and self.config.subscribe and self.must_follow
 
     def _start(self, boot: Boot) -> Client:
         config = self.config
@@ -216,7 +248,7 @@ class Participant:
             if self.resumes and self.application.next is not None:
                 config = replace(config, start=self.application.next)
         store = MemoryStore(config.history_bytes if config.journal else 0)
-        client = Client(BACKBONE, config, Random(self._rng.getrandbits(64)), boot.now, store=store)
+        client = Client(self.backbones, config, Random(self._rng.getrandbits(64)), boot.now, store=store)
         self.application = Application(config, client, store)
         return client
 

@@ -27,7 +27,7 @@ from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
     ExactlyOnce,
     InOrder,
     LiveClientsServed,
-    NumbersDurableFirst,
+    NumberedMessages,
     OneMessagePerNumber,
     Participants,
     StreamProgress,
@@ -35,7 +35,7 @@ from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
 from fyrehose_twisted.fyrehose.simulation.invariants.memory import MemoryBounded
 from fyrehose_twisted.fyrehose.simulation.invariants.repair import LossOnlyAfterRetries, RequestsForwarded
 from fyrehose_twisted.fyrehose.simulation.journal_hosts import JournalHost
-from fyrehose_twisted.fyrehose.simulation.participants import BackboneHost, Participant
+from fyrehose_twisted.fyrehose.simulation.participants import BACKBONE, BackboneHost, Participant
 from fyrehose_twisted.fyrehose.wire.codec import decode
 from fyrehose_twisted.fyrehose.wire.packets import Deliver, Dialect, Push
 from fyrehose_twisted.sim import fault_generators
@@ -67,6 +67,10 @@ class ClientProfile(NamedTuple):
     """Whether it has a durable journal."""
     kept: int = 0
     """Number of durable journals that must sync its messages."""
+    backbones: int = 0
+    """Number of members of a group of backbones whose addresses it is given; 0 for all."""
+    must_follow: bool = True
+    """Whether it has to receive the stream in the end."""
 
 
 RAW_CONFIG = ClientConfig(raw=True, outbox=OutboxConfig(raw=True))
@@ -140,7 +144,7 @@ class FyrehoseScenario(Scenario):
 
     def add_invariants(self, participants: Participants) -> None:
         """Add the invariants."""
-        self.content: NumbersDurableFirst = OneMessagePerNumber(participants)
+        self.content: NumberedMessages = OneMessagePerNumber(participants)
         self.progress = StreamProgress(participants, self.content)
         for invariant in (
             self.progress,  # First, because without progress the other invariants fail too.
@@ -246,13 +250,21 @@ class FyrehoseScenario(Scenario):
 
         self.operate(publisher.host, f"publish {len(payload)} bytes", publish)
 
-    def _make_participant(self, profile: ClientProfile, address: Address) -> Participant:
+    def _make_participant(
+        self, profile: ClientProfile, address: Address, backbones: Sequence[Address] = (BACKBONE,)
+    ) -> Participant:
         config = profile.config
         if self.secret is not None:
             config = replace(config, secret=self.secret, address=address)
         if profile.has_journal:
             return JournalHost(
-                self.network, profile.name, address, config, self._make_rng(), start_delay=profile.start_delay
+                self.network,
+                profile.name,
+                address,
+                config,
+                self._make_rng(),
+                start_delay=profile.start_delay,
+                backbones=backbones,
             )
         participant = Participant(
             self.network,
@@ -262,8 +274,9 @@ class FyrehoseScenario(Scenario):
             self._make_rng(),
             resumes=profile.resumes,
             start_delay=profile.start_delay,
+            backbones=backbones,
         )
-        participant.kept = profile.kept
+        participant.kept, participant.must_follow = profile.kept, profile.must_follow
         return participant
 
     def _make_rng(self) -> Random:

@@ -13,7 +13,10 @@ from fyrehose_twisted.fyrehose.node.client.memory_store import MESSAGE_OVERHEAD
 from fyrehose_twisted.fyrehose.node.client.stream_head import MAX_JUMP
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
     ADVERSARY,
+    ClientInvariant,
+    ClientsOfRun,
     FyrehoseInvariant,
+    NumberedMessages,
     NumbersDurableFirst,
     Participants,
     parse_deliver,
@@ -112,12 +115,12 @@ class LowestNumberReported(FyrehoseInvariant):
                         self.violated(description, one.host)
 
 
-class JournalMatchesDelivery(FyrehoseInvariant):
+class JournalMatchesDelivery(ClientInvariant):
     """A journal holds all messages delivered to its application, including repairs, while it has space."""
 
     name: ClassVar[str] = "journals store what is delivered"
 
-    def __init__(self, participants: Participants, content: NumbersDurableFirst) -> None:
+    def __init__(self, participants: ClientsOfRun, content: NumberedMessages) -> None:
         super().__init__(participants)
         self._content = content
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import MalformedPacket
@@ -30,6 +30,21 @@ ADVERSARY = "stranger"
 """Name of the host that sends arbitrary datagrams."""
 
 
+class ClientsOfRun(Protocol):
+    """Network and clients of a run, with one backbone or several."""
+
+    @property
+    def network(self) -> Network:
+        """Network."""
+
+    @property
+    def clients(self) -> list[Participant]:
+        """Clients."""
+
+    def is_backbone(self, host: Host) -> bool:
+        """Return whether ``host`` runs a backbone."""
+
+
 class Participants(NamedTuple):
     """Network, backbone and clients of a run."""
 
@@ -37,28 +52,59 @@ class Participants(NamedTuple):
     backbone: BackboneHost
     clients: list[Participant]
 
+    def is_backbone(self, host: Host) -> bool:
+        """See :class:`ClientsOfRun`."""
+        return host is self.backbone.host
 
-class FyrehoseInvariant(Invariant):
-    """Base of the fyrehose invariants."""
 
-    def __init__(self, participants: Participants) -> None:
+class ClientInvariant(Invariant):
+    """Base of the invariants of clients, whatever number of backbones there is."""
+
+    def __init__(self, participants: ClientsOfRun) -> None:
         super().__init__(participants.network)
         self.participants = participants
         self.by_host = {one.host: one for one in participants.clients}
 
 
-class NumbersDurableFirst(FyrehoseInvariant):
-    """The backbone assigns each number once, and only after the assignment is durable.
+class FyrehoseInvariant(ClientInvariant):
+    """Base of the invariants of a stream with one backbone."""
 
-    :ivar truth: DATA by number, as sent by the backbone.
+    participants: Participants
+
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
+
+
+class NumberedMessages(ClientInvariant):
+    """Base of the invariants that record the messages.
+
+    :ivar truth: DATA by number, as first sent by a backbone.
+    :ivar last: highest number.
     """
 
     name: ClassVar[str] = "one message per number"
 
-    def __init__(self, participants: Participants) -> None:
+    def __init__(self, participants: ClientsOfRun) -> None:
         super().__init__(participants)
         self.truth: dict[int, bytes] = {}
         self.last = 0
+
+    def is_deliverable(self, sequence: int) -> bool:
+        """Return whether a message is one for applications, and still part of the stream."""
+        return True
+
+    def deliverable(self, first: int, last: int) -> Iterable[int]:
+        """Return the numbers from ``first`` to ``last`` that are deliverable, if they were given."""
+        return range(first, last + 1)
+
+
+class NumbersDurableFirst(NumberedMessages):
+    """The backbone assigns each number once, and only after the assignment is durable."""
+
+    participants: Participants
+
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
 
     def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
@@ -108,14 +154,15 @@ class OneMessagePerNumber(NumbersDurableFirst):
             self.violated(f"DELIVER {sequence} was sent as a repair, {problem}", source)
 
 
-class InOrder(FyrehoseInvariant):
+class InOrder(ClientInvariant):
     """A subscriber receives increasing numbers with the content that the backbone sent. Each missing number is reported
     as lost, or is a repeat of a delivered message."""
 
     name: ClassVar[str] = "in order, without gaps or duplicates"
 
-    def __init__(self, participants: Participants, content: NumbersDurableFirst) -> None:
+    def __init__(self, participants: ClientsOfRun, content: NumberedMessages) -> None:
         super().__init__(participants)
+        self._content = content
         self._truth = content.truth
 
     def event_emitted(self, host: Host, event: Any) -> None:
@@ -148,14 +195,15 @@ class InOrder(FyrehoseInvariant):
     ) -> None:
         if sequence < expected:
             self.violated(f"{sequence} delivered or reported as lost after {expected - 1}", host)
-        for skipped in range(expected, sequence):
+        for skipped in self._content.deliverable(expected, sequence - 1):
             data = self._truth.get(skipped, b"")
             envelope = None if application.config.raw else unwrap(data)
-            if envelope is None or not (envelope in application.envelopes or envelope in fresh):
+            repeated = envelope is not None and (envelope in application.envelopes or envelope in fresh)
+            if not repeated:
                 self.violated(f"{skipped} neither delivered nor reported as lost before {sequence}", host)
 
 
-class ExactlyOnce(FyrehoseInvariant):
+class ExactlyOnce(ClientInvariant):
     """An enveloped message is delivered once, however often it was published, and under whatever numbers."""
 
     name: ClassVar[str] = "enveloped messages are delivered exactly once"
@@ -178,13 +226,13 @@ class ExactlyOnce(FyrehoseInvariant):
             fresh.add(envelope)
 
 
-class AcknowledgedArePublished(FyrehoseInvariant):
+class AcknowledgedArePublished(ClientInvariant):
     """An acknowledged message has the reported number, and every live subscriber has received it or reported it as
     lost. No message is reported twice."""
 
     name: ClassVar[str] = "acknowledged messages are published"
 
-    def __init__(self, participants: Participants, content: NumbersDurableFirst) -> None:
+    def __init__(self, participants: ClientsOfRun, content: NumberedMessages) -> None:
         super().__init__(participants)
         self._content = content
 
@@ -222,7 +270,7 @@ class AcknowledgedArePublished(FyrehoseInvariant):
 
     def _check_reached(self, publisher: Participant, subscriber: Participant, sequence: int, data: bytes) -> None:
         application = subscriber.application
-        if application.first is None or sequence < application.first:
+        if application.first is None or sequence < application.first or not self._content.is_deliverable(sequence):
             return
         if not (application.has_received(sequence, data) or sequence in application.lost):
             what = f"{sequence} of {publisher.name} was acknowledged, but neither delivered nor reported as lost"
@@ -348,7 +396,7 @@ class LiveClientsServed(FyrehoseInvariant):
         self._disturbed_until = max(self._disturbed_until, self.network.now + duration + 3 * self.MUST_EXPIRE_AFTER)
 
 
-class StreamProgress(FyrehoseInvariant):
+class StreamProgress(ClientInvariant):
     """After the last fault, all messages reach all subscribers, every client runs, and nothing is pending.
 
     :param share: share of the messages published then that must arrive; below 1 where datagrams may be damaged.
@@ -356,7 +404,7 @@ class StreamProgress(FyrehoseInvariant):
 
     name: ClassVar[str] = "eventual delivery"
 
-    def __init__(self, participants: Participants, content: NumbersDurableFirst, *, share: float = 1.0) -> None:
+    def __init__(self, participants: ClientsOfRun, content: NumberedMessages, *, share: float = 1.0) -> None:
         super().__init__(participants)
         self._content = content
         self._share = share
@@ -388,7 +436,7 @@ class StreamProgress(FyrehoseInvariant):
             if len(application.client.send_queue):
                 return one, f"{len(application.client.send_queue)} messages still queued"
             following = application.client.next_sequence
-            if one.config.subscribe and (following is None or following <= last):
+            if one.config.subscribe and one.must_follow and (following is None or following <= last):
                 return one, f"waiting for {following}, the last number is {last}"
         return None
 
@@ -403,7 +451,7 @@ class StreamProgress(FyrehoseInvariant):
             (one, sequence, data)
             for one in self.participants.clients
             for sequence, data in self._content.truth.items()
-            if one.is_live and sequence >= first
+            if one.is_live and sequence >= first and self._content.is_deliverable(sequence)
         ]
         missed = [(one, sequence) for one, sequence, data in wanted if not one.application.has_received(sequence, data)]
         if len(missed) > (1.0 - self._share) * len(wanted):

@@ -7,22 +7,23 @@ from typing import Any, ClassVar
 from fyrehose_twisted.fyrehose.events import MessagesPublished
 from fyrehose_twisted.fyrehose.node.client.journal_store import EPOCH, PendingWrites
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
-    FyrehoseInvariant,
-    NumbersDurableFirst,
-    Participants,
+    ClientInvariant,
+    ClientsOfRun,
+    NumberedMessages,
 )
 from fyrehose_twisted.fyrehose.simulation.journal_hosts import JournalHost
 from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal.errors import Damage, JournalError
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.segment_loader import FILE_MISSING, NUMBERS_MISSING, TRUNCATED
+from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.sim.host import Host
 
 
-class _JournalInvariant(FyrehoseInvariant):
+class _JournalInvariant(ClientInvariant):
     """Base of the journal invariants."""
 
-    def __init__(self, participants: Participants) -> None:
+    def __init__(self, participants: ClientsOfRun) -> None:
         super().__init__(participants)
         self.journal_hosts = {one.host: one for one in participants.clients if isinstance(one, JournalHost)}
 
@@ -37,7 +38,7 @@ class DurableRecordsSurvive(_JournalInvariant):
 
     name: ClassVar[str] = "durable records survive"
 
-    def __init__(self, participants: Participants, content: NumbersDurableFirst) -> None:
+    def __init__(self, participants: ClientsOfRun, content: NumberedMessages) -> None:
         super().__init__(participants)
         self._content = content
         self._durable: dict[Host, dict[int, bytes]] = {host: {} for host in self.journal_hosts}
@@ -90,7 +91,7 @@ class DurabilityReportsHold(_JournalInvariant):
 
     name: ClassVar[str] = "durability reports are true"
 
-    def __init__(self, participants: Participants) -> None:
+    def __init__(self, participants: ClientsOfRun) -> None:
         super().__init__(participants)
         self._durable: dict[Host, set[int]] = {host: set() for host in self.journal_hosts}
 
@@ -126,9 +127,10 @@ class StableBelowWatermark(_JournalInvariant):
     INTERVAL: ClassVar[int] = 10
     """Samples between two checks."""
 
-    def __init__(self, participants: Participants) -> None:
+    def __init__(self, participants: ClientsOfRun) -> None:
         super().__init__(participants)
-        self._seen: dict[Host, dict[int, bytes | None]] = {host: {} for host in self.journal_hosts}
+        self._seen: dict[Host, dict[int, bytes]] = {host: {} for host in self.journal_hosts}
+        self._seen_losses = {host: RangeSet() for host in self.journal_hosts}
         self._disk_losses = dict.fromkeys(self.journal_hosts, 0)
         self._samples = 0
 
@@ -154,6 +156,7 @@ class StableBelowWatermark(_JournalInvariant):
         if keeper.disk_losses > self._disk_losses[host]:
             self._disk_losses[host] = keeper.disk_losses
             self._seen[host].clear()
+            self._seen_losses[host].clear()
         try:
             reader = JournalReader(keeper.disk)
         except JournalError:
@@ -162,17 +165,21 @@ class StableBelowWatermark(_JournalInvariant):
         if bounds is None:
             return
         damages = _explained_damages(reader.damages, keeper)
-        now: dict[int, bytes | None] = {**_payloads(reader, damages)}
-        for first, last in reader.losses(EPOCH, bounds.first, bounds.next - 1):
-            now |= dict.fromkeys(range(first, last + 1))
+        now, losses = _payloads(reader, damages), RangeSet(reader.losses(EPOCH, bounds.first, bounds.next - 1))
         if damages:
             return  # Missing records are reported as damaged.
-        if len(now) != bounds.next - bounds.first:
-            self.violated(f"only {len(now):,} numbers from {bounds.first} to {bounds.next - 1}", host)
+        held = sum(number not in losses for number in now)
+        if held + losses.count != bounds.next - bounds.first:
+            self.violated(f"only {held + losses.count:,} numbers from {bounds.first} to {bounds.next - 1}", host)
         for number, payload in self._seen[host].items():
-            if number >= bounds.first and (number not in now or now[number] != payload):
+            if number >= bounds.first and (number in losses or now.get(number) != payload):
                 self.violated(f"{number} was {payload!r}, but is now {now.get(number, 'gone')!r}", host)
+        for first, last in self._seen_losses[host]:
+            for number, _ in losses.gaps(max(first, bounds.first), last):
+                self.violated(f"{number} was lost, but is now {now.get(number, 'gone')!r}", host)
         self._seen[host] |= now
+        for first, last in losses:
+            self._seen_losses[host].add(first, last)
 
 
 def _explained_damages(damages: list[Damage], keeper: JournalHost) -> list[Damage]:

@@ -18,7 +18,7 @@ from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MAX_GAPS, MESSA
 from fyrehose_twisted.fyrehose.node.client.repair import MAX_PLANNED, MAX_REMEMBERED_RANGES
 from fyrehose_twisted.fyrehose.node.client.repair_responder import QUEUE_BYTES, QUEUE_LIMIT, REQUESTERS
 from fyrehose_twisted.fyrehose.node.drop_log import SOURCES_REMEMBERED
-from fyrehose_twisted.fyrehose.simulation.invariants.delivery import FyrehoseInvariant, Participants
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import ClientInvariant, ClientsOfRun
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE
 from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE
 from fyrehose_twisted.repeats import WINDOW
@@ -86,7 +86,7 @@ def client_usage(client: Client, store: MemoryStore | JournalStore) -> Iterator[
         yield Usage("bytes received before the start position", joining._size, config.buffer_bytes + ONE_MESSAGE)
 
 
-class MemoryBounded(FyrehoseInvariant):
+class MemoryBounded(ClientInvariant):
     """Every resource that peers or applications can make grow stays within its limit.
 
     :ivar peaks: highest usage of each resource as a share of its limit.
@@ -94,14 +94,15 @@ class MemoryBounded(FyrehoseInvariant):
 
     name: ClassVar[str] = "memory is bounded"
 
-    def __init__(self, participants: Participants) -> None:
+    def __init__(self, participants: ClientsOfRun) -> None:
         super().__init__(participants)
         self.peaks: dict[str, float] = {}
 
     def sample(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
-        if self.participants.backbone.host.up:
-            self._check(self.participants.backbone.host, backbone_usage(self.participants.backbone.node))
+        for host in self.network.hosts.values():
+            if host.up and self.participants.is_backbone(host):
+                self._check(host, backbone_usage(getattr(host.node, "backbone", host.node)))
         for one in self.participants.clients:
             if one.host.up:
                 self._check(one.host, client_usage(one.application.client, one.application.store))

@@ -8,7 +8,13 @@ from typing import Any, ClassVar, NamedTuple
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.events import MessagesLost
 from fyrehose_twisted.fyrehose.node.client.repair_responder import ANSWER_LIMIT
-from fyrehose_twisted.fyrehose.simulation.invariants.delivery import FyrehoseInvariant, Participants, parse_deliver
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
+    ClientInvariant,
+    ClientsOfRun,
+    FyrehoseInvariant,
+    Participants,
+    parse_deliver,
+)
 from fyrehose_twisted.fyrehose.simulation.participants import BACKBONE, Participant
 from fyrehose_twisted.fyrehose.wire.codec import RANGE
 from fyrehose_twisted.fyrehose.wire.packets import Flags, PacketType
@@ -29,7 +35,7 @@ class OwedRepair(NamedTuple):
     """Number of packets that the two ends had refused by then."""
 
 
-class LossOnlyAfterRetries(FyrehoseInvariant):
+class LossOnlyAfterRetries(ClientInvariant):
     """A number is reported as lost only after all attempts, and only if faults prevented each of them: the REQUEST to
     the backbone, the FORWARD to a client that holds it, or the DELIVER from there."""
 
@@ -38,7 +44,7 @@ class LossOnlyAfterRetries(FyrehoseInvariant):
     GRACE: ClassVar[float] = 1.0
     """Seconds for the answer to be sent and handled."""
 
-    def __init__(self, participants: Participants) -> None:
+    def __init__(self, participants: ClientsOfRun) -> None:
         super().__init__(participants)
         self._by_address = {one.host.address: one for one in participants.clients}
         self._requested: dict[Host, list[tuple[int, int]]] = {one.host: [] for one in participants.clients}
@@ -61,7 +67,8 @@ class LossOnlyAfterRetries(FyrehoseInvariant):
             if answer is not None and host in self._owed:
                 self._excuse(packet.source, host, answer[2])
         elif (
-            packet.source is self.participants.backbone.host
+            self.participants.is_backbone(packet.source)
+            and isinstance(packet.data, bytes)
             and packet.data[0] == PacketType.FORWARD
             and host in self.by_host
         ):
@@ -96,10 +103,13 @@ class LossOnlyAfterRetries(FyrehoseInvariant):
             return
         attempts = self.by_host[host].config.repair.attempts
         asked = [one for one in self._requested[host] if one[0] <= event.last and event.first <= one[1]]
-        for sequence in range(event.first, event.last + 1):
+        # Between two of these, all numbers were requested equally often.
+        bounds = {event.first, *(first for first, _ in asked), *(last + 1 for _, last in asked)}
+        for sequence in sorted(bounds.intersection(range(event.first, event.last + 1))):
             count = sum(first <= sequence <= last for first, last in asked)
             if count < attempts:
                 self.violated(f"{sequence} reported as lost after {count} of {attempts} attempts", host)
+        for sequence in [number for number in self._owed[host] if event.first <= number <= event.last]:
             self._check_owed(host, sequence)
 
     def sample(self) -> None:
