@@ -58,8 +58,8 @@ def test_plan_has_all_faults_of_the_leader_equally_often() -> None:
 @pytest.mark.parametrize(
     ("rounds", "takeovers"),
     [
-        pytest.param(1, 5, marks=pytest.mark.extended, id="5"),
-        pytest.param(5, 10, marks=pytest.mark.soak(seconds=300), id="50"),
+        pytest.param(1, 5, marks=pytest.mark.extended, id="some"),
+        pytest.param(5, len(OF_LEADER), marks=pytest.mark.soak(seconds=300), id="all"),
     ],
 )
 def test_backbones_on_several_hosts_take_over_without_loss(

@@ -34,6 +34,7 @@ LOSS = 0.05
 OF_LEADER = (
     "kill",
     "kill-loss",
+    "kill-all",
     "pause",
     "cut",
     "cut-members",
@@ -43,10 +44,11 @@ OF_LEADER = (
     "terminate",
     "transfer",
 )
-"""Faults of the leader. Each must make another member lead.
+"""Faults of the leader. Each must begin a new term.
 
 ``cut-members`` and ``one-way-members`` concern packets to other members only: clients still reach the leader.
-``kill-loss`` is a kill while :data:`LOSS` of all packets are lost.
+``kill-loss`` is a kill while :data:`LOSS` of all packets are lost. ``kill-all`` kills all members at once, and starts
+them again.
 """
 
 
@@ -68,7 +70,7 @@ class BackbonesRound(FyrehoseRound):
     protocol = "backbones"
     check = staticmethod(checker.check)
     injects = frozenset(OF_LEADER)
-    takeovers = 10
+    takeovers = len(OF_LEADER)
 
     def plan(self) -> list[Fault]:
         return draw(self.random, self.takeovers)
@@ -118,11 +120,11 @@ class BackbonesRound(FyrehoseRound):
         self.wait(fault.after)
 
     def inject(self, fault: Fault) -> None:
-        """Inject a fault of the leader, wait until another member leads, and undo it."""
+        """Inject a fault of the leader, wait until a new term has begun, and undo it."""
         term, leader = self._leader()
         since = monotonic()
         undo = self._begin_fault(fault.kind, leader)
-        self.until(lambda: self._is_taken_over(term), TAKEN_OVER, f"another member than {leader} leads after {fault}")
+        self.until(lambda: self._is_taken_over(term), TAKEN_OVER, f"a term after {term} begins after {fault}")
         self.wait(fault.lasts - (monotonic() - since))
         undo()
         self.result.pauses.setdefault(fault.kind, []).extend(self._pauses(since, term))
@@ -140,6 +142,12 @@ class BackbonesRound(FyrehoseRound):
                 self.bridge.lose(LOSS)
                 service.kill()
                 return lambda: (self.restart(leader), self.bridge.lose(0))
+            case "kill-all":
+                for name in MEMBERS:
+                    self.service(name).kill()
+                for name in MEMBERS:
+                    self.restart(name)
+                return lambda: None
             case "terminate":
                 service.process.send_signal(signal.SIGTERM)
                 return lambda: (service.process.wait(LIVE), self.restart(leader))
