@@ -16,6 +16,7 @@ from fyrehose_twisted.fyrehose.node.backbone.authority import NumberingAuthority
 from fyrehose_twisted.fyrehose.node.backbone.group_backbone import GroupBackbone
 from fyrehose_twisted.fyrehose.node.backbone.takeover import Takeover
 from fyrehose_twisted.fyrehose.node.client.takeover.connection import Connection
+from fyrehose_twisted.fyrehose.node.client.takeover.seam import Seam
 from fyrehose_twisted.fyrehose.node.member.group import Group
 from fyrehose_twisted.fyrehose.node.member.leadership import Leadership
 from fyrehose_twisted.fyrehose.node.member.member import BackboneMember
@@ -40,6 +41,7 @@ class Brief:
     fault_counts = (5, 12)
     pause_count = 1
     blackouts = 1
+    unheard_deaths = 0
     mean_handover_interval = 10.0
     mean_restart_interval = 15.0
     mean_disk_loss_interval = 25.0
@@ -62,6 +64,21 @@ class Isolated(BriefTakeovers):
     isolations = 8
     rush = 100
     profiles = tuple(role for role in CLIENTS if role.name in ("journal-1", "subscriber") or "publisher" in role.name)
+    fault_counts = (0, 4)
+    blackouts = 0
+    mean_handover_interval = 1_000.0
+    mean_restart_interval = 1_000.0
+    mean_disk_loss_interval = 1_000.0
+
+
+class Unheard(BriefTakeovers):
+    """Members that die while their last packets are still on their way to the clients."""
+
+    messages = 100
+    large_share = 0.0
+    isolations = 0
+    unheard_deaths = 8
+    rush = 100
     fault_counts = (0, 4)
     blackouts = 0
     mean_handover_interval = 1_000.0
@@ -225,6 +242,10 @@ def tells_a_seam_before_it_is_recorded(patch: Patch) -> None:
     patch.setattr(GroupBackbone, "_continue_takeover", proceed)
 
 
+def accepts_messages_of_a_former_leader(patch: Patch) -> None:
+    patch.setattr(Seam, "permits", lambda self, sequence, data, *, live: True)
+
+
 # Kept messages
 
 
@@ -293,6 +314,7 @@ BUGS = [
     Bug(claims_all_numbers_as_held, (HeldNumbersKept.name,), BriefTakeovers, seed=0, message="the last number"),
     Bug(claims_too_few_numbers_as_held, (HeldNumbersKept.name,), BriefTakeovers, seed=0),
     Bug(tells_a_seam_before_it_is_recorded, (KeptMessagesStay.name,), Isolated, seed=10, message="as kept"),
+    Bug(accepts_messages_of_a_former_leader, (HeldNumbersKept.name,), Unheard, seed=8),
     Bug(
         reports_progress_that_is_not_recorded,
         (KeptMessagesStay.name,),

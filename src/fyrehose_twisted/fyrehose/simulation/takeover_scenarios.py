@@ -124,6 +124,16 @@ def isolate(rng: Random, at: float, members: Sequence[str], clients: Sequence[st
     return faults
 
 
+def die_unheard(rng: Random, at: float, members: Sequence[str], clients: Sequence[str]) -> list[Fault]:
+    """Return faults that kill a member whose last packets reach the clients only after another one has taken over."""
+    member, delay = rng.choice(members), round(rng.uniform(0.5, 2.5), 3)
+    dies_at = round(at + rng.uniform(0.05, 0.5), 3)
+    return [
+        LinkFault(round(at, 3), round(dies_at - at + 0.1, 3), (member,), tuple(clients), False, (("delay", delay),)),
+        CrashFault(dies_at, round(rng.uniform(1.0, 4.0), 3), member, CrashMode.KILLED, False),
+    ]
+
+
 class Takeovers(FyrehoseScenario):
     """Three members are killed, paused, cut off and restarted under load, and hand over on purpose."""
 
@@ -139,6 +149,8 @@ class Takeovers(FyrehoseScenario):
     """Number of times that all members crash at once."""
     isolations: ClassVar[int] = 3
     """Number of times that a member is cut off from the others one by one."""
+    unheard_deaths: ClassVar[int] = 3
+    """Number of times that a member dies while its last packets are still on their way to the clients."""
     mean_handover_interval: ClassVar[float] = 30.0
     mean_restart_interval: ClassVar[float] = 60.0
     mean_disk_loss_interval: ClassVar[float] = 100.0
@@ -272,6 +284,9 @@ class Takeovers(FyrehoseScenario):
                 crash = rng.choice((CrashMode.KILLED, CrashMode.POWER))
                 begin, lasts = round(at + rng.uniform(0.0, 0.02), 4), round(rng.uniform(0.2, 4.0), 3)
                 faults.append(CrashFault(begin, lasts, name, crash, False))
+        for _ in range(self.unheard_deaths):
+            at = rng.uniform(5.0, self.duration - 10.0)
+            faults += die_unheard(rng, at, self.member_names, self._client_names)
         return FaultSchedule(faults)
 
     # Workload
