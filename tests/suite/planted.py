@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
+from fyrehose_twisted.interfaces import Outputs
 from fyrehose_twisted.sim.invariants import InvariantViolated
 from fyrehose_twisted.sim.scenario import Scenario
 
@@ -43,6 +45,18 @@ class Bug:
             # A wrong call of a patched function raises too, and reveals nothing.
             assert f"{self.plant.__name__}.<locals>" not in found.description, f"no longer fits the code: {what}"
         return found
+
+
+def persist_after_sending(patch: Patch, node: type) -> None:
+    """Plant the bug that ``node`` persists what a drain depends on only with the next one."""
+    original: Callable[[Any], Outputs] = node.drain  # type: ignore[attr-defined]
+
+    def drain(self: Any) -> Outputs:
+        persist, effects, events = original(self)
+        late, self.late = getattr(self, "late", None), persist
+        return Outputs(late, effects, events)
+
+    patch.setattr(node, "drain", drain)
 
 
 def each(bugs: Sequence[Bug]) -> pytest.MarkDecorator:

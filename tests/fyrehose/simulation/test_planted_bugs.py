@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from suite.planted import Bug, Patch, check_seed, each, search
+from suite.planted import Bug, Patch, check_seed, each, persist_after_sending, search
 
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.fyrehose.events import Messages
@@ -53,7 +53,6 @@ from fyrehose_twisted.fyrehose.simulation.scenarios import Amnesia, Bystanders, 
 from fyrehose_twisted.fyrehose.simulation.workload import ALL_PROFILES
 from fyrehose_twisted.fyrehose.wire import codec
 from fyrehose_twisted.fyrehose.wire.packets import Deliver
-from fyrehose_twisted.interfaces import Outputs
 from fyrehose_twisted.repeats import RepeatDetector
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.scenario import NO_EXCEPTIONS
@@ -95,14 +94,7 @@ def repeats_the_last_number_after_a_restart(patch: Patch) -> None:
 
 
 def persists_after_sending(patch: Patch) -> None:
-    original = Backbone.drain
-
-    def drain(self: Any) -> Outputs:
-        persist, effects, events = original(self)
-        late, self.late = getattr(self, "late", None), persist
-        return Outputs(late, effects, events)
-
-    patch.setattr(Backbone, "drain", drain)
+    persist_after_sending(patch, Backbone)
 
 
 def alters_repairs(patch: Patch) -> None:

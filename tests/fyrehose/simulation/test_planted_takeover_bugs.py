@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from suite.planted import Bug, Patch, check_seed, each, search
+from suite.planted import Bug, Patch, check_seed, each, persist_after_sending, search
 
 from fyrehose_twisted.consensus.election_timer import ElectionTimer
 from fyrehose_twisted.consensus.lease import LeaderLease
@@ -30,7 +30,6 @@ from fyrehose_twisted.fyrehose.simulation.invariants.numbering import (
 )
 from fyrehose_twisted.fyrehose.simulation.invariants.seams import HeldNumbersKept, KeptMessagesStay
 from fyrehose_twisted.fyrehose.simulation.takeover_scenarios import CLIENTS, FiveTakeovers, Takeovers
-from fyrehose_twisted.interfaces import Outputs
 
 
 class Brief:
@@ -120,14 +119,7 @@ def ignores_uncommitted_bounds(patch: Patch) -> None:
 
 
 def persists_after_sending(patch: Patch) -> None:
-    original = BackboneMember.drain
-
-    def drain(self: Any) -> Outputs:
-        persist, effects, events = original(self)
-        late, self.late = getattr(self, "late", None), persist
-        return Outputs(late, effects, events)
-
-    patch.setattr(BackboneMember, "drain", drain)
+    persist_after_sending(patch, BackboneMember)
 
 
 def numbers_while_it_hands_over(patch: Patch) -> None:
