@@ -223,6 +223,15 @@ def claims_too_few_numbers_as_held(patch: Patch) -> None:
     patch.setattr(NumberingAuthority, "clip", lambda self, held_up_to: max(0, original(self, held_up_to) - 3))
 
 
+def leaves_numbers_out_after_a_transfer(patch: Patch) -> None:
+    original = GroupBackbone.lead
+
+    def lead(self: Any, first: int, now: float, *, exact: bool = False, **options: Any) -> None:
+        original(self, first + 3 if exact else first, now, **options)
+
+    patch.setattr(GroupBackbone, "lead", lead)
+
+
 def tells_a_seam_before_it_is_recorded(patch: Patch) -> None:
     original = GroupBackbone._continue_takeover
 
@@ -305,6 +314,13 @@ BUGS = [
     Bug(waits_for_the_first_client_only, (HeldNumbersKept.name,), BriefTakeovers, seed=2),
     Bug(claims_all_numbers_as_held, (HeldNumbersKept.name,), BriefTakeovers, seed=0, message="the last number"),
     Bug(claims_too_few_numbers_as_held, (HeldNumbersKept.name,), BriefTakeovers, seed=0),
+    Bug(
+        leaves_numbers_out_after_a_transfer,
+        (HeldNumbersKept.name,),
+        BriefTakeovers,
+        seed=0,
+        message="was handed over",
+    ),
     Bug(tells_a_seam_before_it_is_recorded, (KeptMessagesStay.name,), Isolated, seed=10, message="as kept"),
     Bug(accepts_messages_of_a_former_leader, (HeldNumbersKept.name,), Unheard, seed=8),
     Bug(
