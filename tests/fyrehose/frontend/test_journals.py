@@ -65,6 +65,16 @@ def test_a_journal_that_lost_a_part_of_the_messages_does_not_count() -> None:
     assert str(error) == "2 messages are published, and 0 of 1 durable journals had synced them in time"
 
 
+def test_messages_on_both_sides_of_a_takeover_are_kept_by_the_two_holdings_of_a_journal() -> None:
+    bench = Bench()
+    kept = bench.when_kept([7, 20], 1)
+    bench.journals.holdings_received([Holding(20, 19)])
+    bench.journals.holdings_received([Holding(1, 6), Holding(20, 25)])
+    assert kept == []
+    bench.journals.holdings_received([Holding(1, 8), Holding(20, 25)])
+    assert kept == [[7, 20]]
+
+
 def test_a_wait_for_journals_fails_after_the_timeout() -> None:
     bench = Bench(keep_timeout=5.0)
     bench.journals.holdings_received([Holding(1, 9), Holding(1, 3)])

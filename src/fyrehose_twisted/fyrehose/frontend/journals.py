@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.wire.packets import Holding
+from fyrehose_twisted.fyrehose.wire.packets import Holding, ranges_kept_by
 from fyrehose_twisted.wording import pluralize
 
 JOURNALS_GONE_AFTER = 2.0
@@ -40,7 +40,6 @@ class TooFewJournals(OperationalError):
 class _DurabilityWait(NamedTuple):
     last: int
     ticket: int
-    first: int
     sequences: Sequence[int]
     wanted: int
     deadline: float
@@ -110,13 +109,18 @@ class JournalProgress:
             self._gone_at = self._reactor.seconds() + JOURNALS_GONE_AFTER
         self._release()
         for wanted, heap in self._heaps.items():
-            reached = self._durable_in(wanted)
+            reached, incomplete = self._durable_in(wanted), []
             while heap and heap[0].last <= reached:
                 wait = heapq.heappop(heap)
-                # Messages of which a journal lost a part leave the heap and wait for their deadline.
-                if wait.ticket in self._waits and self._count_durable(wait.first, wait.last) >= wanted:
+                if wait.ticket not in self._waits:
+                    continue
+                if self._are_kept(wait.sequences, wanted):
                     del self._waits[wait.ticket]
                     wait.done.callback(wait.sequences)
+                else:
+                    incomplete.append(wait)  # A journal that lost a part may not be the only one.
+            for wait in incomplete:
+                heapq.heappush(heap, wait)
         self._on_change()
 
     def when_kept(self, sequences: Sequence[int], wanted: int) -> Deferred[Sequence[int]]:
@@ -124,13 +128,12 @@ class JournalProgress:
 
         :return: Deferred of their numbers. It fails with :class:`TooFewJournals` after ``config.keep_timeout`` seconds.
         """
-        first, last = min(sequences), max(sequences)
-        if self._count_durable(first, last) >= wanted:
+        if self._are_kept(sequences, wanted):
             return succeed(sequences)
         self._tickets += 1
         ticket, deadline = self._tickets, self._reactor.seconds() + self.config.keep_timeout
         done: Deferred[Sequence[int]] = Deferred(lambda _: self._waits.__delitem__(ticket))
-        wait = self._waits[ticket] = _DurabilityWait(last, ticket, first, sequences, wanted, deadline, done)
+        wait = self._waits[ticket] = _DurabilityWait(max(sequences), ticket, sequences, wanted, deadline, done)
         heapq.heappush(self._heaps.setdefault(wanted, []), wait)
         return done
 
@@ -168,7 +171,7 @@ class JournalProgress:
         for heap in self._heaps.values() if late else ():
             heap[:] = sorted(wait for wait in heap if wait.ticket in self._waits)
         for wait in late:
-            had = self._count_durable(wait.first, wait.last)
+            had = min(map(self._count_durable, wait.sequences))
             wait.done.errback(TooFewJournals(wait.sequences, had, wait.wanted, reason))
 
     def _release(self) -> None:
@@ -182,8 +185,13 @@ class JournalProgress:
 
     def _durable_in(self, wanted: int) -> int:
         """Return the number up to which ``wanted`` journals have synced, or 0 if there are fewer journals."""
-        durable = sorted((holding.durable for holding in self._holdings), reverse=True)
-        return durable[wanted - 1] if len(durable) >= wanted else 0
+        kept = ranges_kept_by(wanted, self._holdings)
+        return kept[-1][1] if kept else 0
 
-    def _count_durable(self, first: int, last: int) -> int:
-        return sum(holding.keeps(first) and holding.keeps(last) for holding in self._holdings)
+    def _are_kept(self, sequences: Sequence[int], wanted: int) -> bool:
+        # Numbers that a new leader of the backbones skipped may lie between those of one request.
+        kept = ranges_kept_by(wanted, self._holdings)
+        return all(any(first <= sequence <= last for first, last in kept) for sequence in sequences)
+
+    def _count_durable(self, sequence: int) -> int:
+        return sum(holding.keeps(sequence) for holding in self._holdings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import NamedTuple
@@ -139,6 +140,25 @@ class Holding(NamedTuple):
     def keeps(self, sequence: int) -> bool:
         """Return whether ``sequence`` is certainly durable."""
         return self.since <= sequence <= self.durable
+
+
+def ranges_kept_by(required: int, holdings: Sequence[Holding]) -> list[tuple[int, int]]:
+    """Return the ranges that at least ``required`` of the ``holdings`` keep, in order.
+
+    Holdings of one journal do not overlap, so they count as the journals do. An empty one keeps nothing.
+    """
+    edges = []
+    for since, durable in holdings:
+        if since <= durable:
+            edges += [(since, 1), (durable + 1, -1)]
+    ranges, kept, first = [], 0, 0
+    for at, change in sorted(edges):
+        if kept < required <= kept + change:
+            first = at
+        elif kept + change < required <= kept:
+            ranges.append((first, at - 1))
+        kept += change
+    return ranges
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,12 @@ class RepairScheduler:
         """Schedule requests for ``first`` to ``last`` after the reorder delay."""
         heapq.heappush(self._schedule, (now + self.config.reorder_delay, first, last, 0, -1))
 
+    def start_over(self, missing: RangeSet, now: float) -> None:
+        """Start all attempts over: those so far may have gone to a backbone that was down, or no longer led."""
+        self._schedule.clear()
+        self._deferred.clear()
+        self._rebuild_schedule(missing, now)
+
     def suspect_gap(self, first: int, last: int, now: float, *, until: float) -> None:
         """Schedule another request for numbers that may not exist, at ``until`` at the latest."""
         self._suspected.add(first, last)

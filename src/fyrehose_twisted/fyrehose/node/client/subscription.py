@@ -112,11 +112,13 @@ class Subscription:
         # The new leader does not know a message that this client does not hold.
         self._suspect = None
         self.stream_head.leader_changed()
+        self._start_repairs_over(now)
 
     def connected(self, now: float) -> None:
         """Handle the first answer of the backbone, or its return."""
         self._tail_probe.due_at = now
         self.stream_head.connected(now)
+        self._start_repairs_over(now)
         if self._suspect is not None:
             # While the backbone was silent, no message could contradict the suspect.
             self._suspect = *self._suspect[:2], now + UNCONFIRMED_TIMEOUT
@@ -371,6 +373,10 @@ class Subscription:
             self._request_range(*seam_probe, now)
         if now >= self._tail_probe.due_at:
             self._request_range(*self._tail_probe.next_range(stream.highest, now), now)
+
+    def _start_repairs_over(self, now: float) -> None:
+        if self.reorder_buffer is not None:
+            self._repair_scheduler.start_over(self.reorder_buffer.missing, now)
 
     def _restore_from_store(self, stream: ReorderBuffer, first: int, last: int) -> bool:
         """Restore messages that exceeded the buffer from the store. Return whether the store holds the whole range."""

@@ -47,6 +47,20 @@ def test_a_journal_that_lost_the_message_does_not_count() -> None:
     assert len(tracker) == 0
 
 
+def test_a_journal_with_an_empty_holding_neither_completes_a_message_nor_gives_it_up() -> None:
+    tracker = keeping(1)
+    tracker.published([(0, 7)])
+    assert tracker.holdings_received([Holding(20, 19)]) == []
+    assert tracker.holdings_received([Holding(1, 8), Holding(20, 25)]) == [(0, 7)]
+
+
+def test_two_holdings_of_one_journal_do_not_give_up_what_another_journal_will_have() -> None:
+    tracker = keeping(2)
+    tracker.published([(0, 7)])
+    assert tracker.holdings_received([Holding(1, 8), Holding(20, 25), Holding(1, 6)]) == []
+    assert tracker.holdings_received([Holding(1, 8), Holding(20, 25), Holding(1, 7)]) == [(0, 7)]
+
+
 def test_an_expired_message_reports_the_number_of_journals() -> None:
     tracker = keeping(3)
     tracker.published([(0, 7)])
@@ -62,7 +76,7 @@ def test_expired_messages_leave_no_state() -> None:
     tracker = keeping(*[2] * 50)
     tracker.published([(ticket, ticket + 1) for ticket in range(50)])
     tracker.take_expired(START + 30)
-    assert not any(tracker._heaps.values())
+    assert not any(tracker._waiting.values())
     assert not tracker._numbered
 
 
@@ -95,6 +109,8 @@ def test_each_message_is_completed_once_and_only_with_enough_journals(
         for ticket, sequence in done:
             assert sum(holding.keeps(sequence) for holding in holdings) >= wanted[ticket]
         completed += done
+        for ticket in set(range(numbered)).difference(ticket for ticket, _ in completed):
+            assert sum(holding.keeps(ticket + 1) for holding in holdings) < wanted[ticket]
     late = tracker.take_expired(START + 30)
     tickets = [ticket for ticket, _ in completed] + [one.ticket for one in late]
     assert sorted(tickets) == list(range(numbered))

@@ -843,3 +843,22 @@ class TestSeam:
         group.deliver(51)
         assert group.order == [1, 2, 3, NumbersSkipped(4, 49), TermStarted(6, 1, 50), 51]
         assert group.told(ClientFailed) == []
+
+
+def test_requests_that_no_leader_answered_do_not_count_as_attempts() -> None:
+    config = ClientConfig(start=1, repair=RepairConfig(attempts=14))
+    group = Group(config)
+    group.deliver(1, 3)
+    group.alive = {B, C}
+    group.run(5.5)
+    assert len(group.packets(Request)) >= 10
+    group.alive, before = set(MEMBERS), group.now
+    group.take_over(B)
+    group.start_term(3, 4)
+    for sequence in range(5, 30):
+        group.deliver(sequence)
+        group.run(0.1)
+    assert len([request for request, _ in group.packets(Request, before) if request.first == 2]) >= 5
+    assert group.told(MessagesLost) == []
+    group.deliver(2)
+    assert [one.sequence for told in group.told(MessagesDelivered) for one in told.messages][:2] == [1, 2]

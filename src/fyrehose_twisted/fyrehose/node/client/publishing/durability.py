@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fyrehose_twisted.fyrehose.wire.packets import Holding
+from fyrehose_twisted.fyrehose.wire.packets import Holding, ranges_kept_by
 
 
 class UndurableMessage(NamedTuple):
@@ -37,7 +37,7 @@ class DurabilityTracker:
     def __init__(self) -> None:
         self._required: dict[int, tuple[int, float]] = {}
         self._numbered: dict[int, _PendingMessage] = {}
-        self._heaps: dict[int, list[_PendingMessage]] = {}
+        self._waiting: dict[int, list[_PendingMessage]] = {}  # By required count, sorted.
         self._expiry: deque[tuple[float, range]] = deque()
         self._holdings: Sequence[Holding] = ()
 
@@ -69,7 +69,7 @@ class DurabilityTracker:
                 done.append((ticket, sequence))
             else:
                 pending = self._numbered[ticket] = _PendingMessage(sequence, ticket, requirement[0])
-                heapq.heappush(self._heaps.setdefault(requirement[0], []), pending)
+                insort(self._waiting.setdefault(requirement[0], []), pending)
         return done
 
     def failed(self, tickets: Sequence[int]) -> None:
@@ -81,16 +81,13 @@ class DurabilityTracker:
         """Record the progress of the journals. Return the messages that are complete, as pairs of ticket and number."""
         self._holdings = holdings
         done = []
-        for required, heap in self._heaps.items():
-            if len(holdings) < required:
-                continue
-            reached = sorted((holding.durable for holding in holdings), reverse=True)[required - 1]
-            while heap and heap[0].sequence <= reached:
-                pending = heapq.heappop(heap)
-                # A message that some journals lost leaves the heap and waits for its deadline.
-                if pending.ticket in self._required and self._count_durable(pending.sequence) >= required:
-                    del self._required[pending.ticket], self._numbered[pending.ticket]
-                    done.append((pending.ticket, pending.sequence))
+        for required, waiting in self._waiting.items():
+            for first, last in ranges_kept_by(required, holdings):
+                start, end = bisect_left(waiting, (first,)), bisect_left(waiting, (last + 1,))
+                done += [(pending.ticket, pending.sequence) for pending in waiting[start:end]]
+                del waiting[start:end]
+        for ticket, _ in done:
+            del self._required[ticket], self._numbered[ticket]
         return done
 
     def take_expired(self, now: float) -> list[UndurableMessage]:
@@ -106,8 +103,8 @@ class DurabilityTracker:
                         )
                     )
         if late:
-            for heap in self._heaps.values():
-                heap[:] = sorted(pending for pending in heap if pending.ticket in self._numbered)
+            for waiting in self._waiting.values():
+                waiting[:] = [pending for pending in waiting if pending.ticket in self._numbered]
         return late
 
     def next_deadline(self) -> float | None:
