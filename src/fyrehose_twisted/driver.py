@@ -48,6 +48,7 @@ class NodeDriver:
         self._on_failure = on_failure
         self._on_effects_done = on_effects_done
         self._timer: IDelayedCall | None = None
+        self._timer_at = 0.0
         self._flushing = False
         self._stopped = False
 
@@ -58,7 +59,7 @@ class NodeDriver:
     def stop(self) -> None:
         """Cancel the timer and ignore all further outputs of the node."""
         self._stopped = True
-        if self._timer is not None and self._timer.active():
+        if self._timer is not None:
             self._timer.cancel()
         self._timer = None
 
@@ -104,19 +105,21 @@ class NodeDriver:
         deadline = self.node.next_deadline()
         timer = self._timer
         if deadline is None:
-            if timer is not None and timer.active():
+            if timer is not None:
                 timer.cancel()
             self._timer = None
             return
-        delay = max(0.0, deadline - self.now())
-        if timer is not None and timer.active():
-            # An early timer costs one idle tick. Moving it on every datagram costs more. Timers are set relative to a
-            # clock that goes on meanwhile, so that the timer of this very deadline is a little late.
-            if timer.getTime() <= deadline + TIMER_SLACK:
-                return
-            timer.reset(delay)
+        # An early timer costs one idle tick. Moving it on every datagram costs more. Timers are set relative to a clock
+        # that goes on meanwhile, so that the timer of this very deadline is a little late.
+        if timer is not None and self._timer_at <= deadline + TIMER_SLACK:
             return
-        self._timer = self.clock.callLater(delay, self._tick)
+        now = self.now()
+        delay = max(0.0, deadline - now)
+        self._timer_at = now + delay
+        if timer is not None:
+            timer.reset(delay)
+        else:
+            self._timer = self.clock.callLater(delay, self._tick)
 
     def _tick(self) -> None:
         self._timer = None

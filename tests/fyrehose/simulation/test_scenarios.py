@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from io import StringIO
+from math import inf
 from typing import Any, ClassVar
 
 import pytest
@@ -11,6 +12,7 @@ from suite.scenarios import check_names, check_random_seeds, has_enough_activity
 
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
 from fyrehose_twisted.fyrehose.events import Message, MessagesDelivered, MessagesLost, MessagesPublished
+from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
     AcknowledgedArePublished,
     ExactlyOnce,
@@ -95,6 +97,24 @@ def test_the_outcome_does_not_depend_on_batch_boundaries(
     [one], [other] = (simulate(scenario, seeds=[seed], split_seed=split_seed) for split_seed in (0, 1))
     assert one.counters["batches"] != other.counters["batches"]
     assert one.digest == other.digest
+
+
+@pytest.mark.parametrize("scenario", [BriefStorm, BriefRestarts])
+def test_a_deadline_that_a_client_remembers_is_never_late(
+    scenario: type[FyrehoseScenario], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, remembered = Client.next_deadline, 0
+
+    def next_deadline(self: Client) -> float | None:
+        nonlocal remembered
+        due, found = original(self), self._find_deadline()
+        assert (inf if due is None else due) <= found
+        remembered += due != found
+        return due
+
+    monkeypatch.setattr(Client, "next_deadline", next_deadline)
+    run_without_violation(scenario(0))
+    assert remembered
 
 
 class Quiet(FyrehoseScenario):

@@ -54,6 +54,8 @@ def envelope_runs(messages: Sequence[bytes]) -> list[tuple[Envelope | None, int]
 
     :return: the first envelope of each run, ``None`` for messages without envelopes, and the length of the run.
     """
+    if len(messages) == 1:
+        return [(unwrap(messages[0]), 1)]
     headers = _header_columns(messages) if len(messages) >= VECTOR_MINIMUM else None
     if headers is not None and (headers["magic"] == _MAGIC).all():
         publishers, counters = headers["publisher"], headers["counter"]

@@ -68,6 +68,9 @@ def number_pushes(buffer: bytearray, start: int, stop: int, size: int, first: in
 
 def encode_pushes(messages: Sequence[bytes], dialect: Dialect, confirm: bool, again: bool = False) -> list[Burst]:
     """Return a burst of PUSHes for each run of ``messages`` of equal length. Each message must fit a datagram."""
+    if len(messages) == 1:
+        data = push_header(len(messages[0]), dialect, confirm, again) + messages[0]
+        return [Burst(data, len(data))]
     bursts = []
     for length, equal in groupby(messages, len):
         header = push_header(length, dialect, confirm, again)

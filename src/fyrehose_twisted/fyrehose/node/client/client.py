@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from math import inf
 from random import Random
 
 from zope.interface import implementer
 
-from fyrehose_twisted.datagrams import Batch
+from fyrehose_twisted.datagrams import Batch, DatagramRun
 from fyrehose_twisted.effects import Address, Burst, Datagram, Send
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.events import (
@@ -118,6 +119,7 @@ class Client(DatagramNode):
         self._delivery_queue = DeliveryQueue(self._deduplicator, self.counters)
         self._repair_datagrams: dict[Sequence[Address], list[Datagram | Burst]] = {}
         self._highest_seen = 0
+        self._deadline: float | None = None
         self._now = now
 
     @property
@@ -182,7 +184,13 @@ class Client(DatagramNode):
 
     def publish_many(self, payloads: Sequence[bytes], now: float, *, kept: int = 0) -> range:
         """Queue at least one message, all or none, and return their tickets. Raises the errors of :meth:`publish`."""
-        return self._publishing.publish_many(payloads, now, kept=kept)
+        tickets = self._publishing.publish_many(payloads, now, kept=kept)
+        deadline = self._deadline
+        if deadline is None or kept:
+            self._deadline = None
+        else:
+            self._deadline = min(deadline, self._publishing.next_deadline(), now + self.config.outbox.timeout)
+        return tickets
 
     def pause(self) -> None:
         """Stop delivering until :meth:`resume`. Messages that exceed the buffer are requested again later."""
@@ -192,6 +200,7 @@ class Client(DatagramNode):
 
     def resume(self, now: float) -> None:
         """Deliver messages again."""
+        self._deadline = None
         self._delivery_queue.paused = False
         self._now = now
         self._resume_delivery()
@@ -202,6 +211,7 @@ class Client(DatagramNode):
 
     def leave(self, now: float) -> None:
         """Send a last KEEPALIVE that ends the subscription, if the dialect has flags. No KEEPALIVE follows."""
+        self._deadline = None
         self._connection.leave(now)
 
     # Input
@@ -209,6 +219,9 @@ class Client(DatagramNode):
     def receive_batch(self, batch: Batch, now: float) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IDatagramNode.receive_batch`."""
         self._now = now
+        if len(batch.runs) == 1 and self._follows_simply(batch, batch.runs[0], now):
+            return
+        self._deadline = None
         first, data = 0, list[bytes]()
         for run in batch.runs:
             delivers = split_delivers(batch.buffer, run) if run.peer == self.backbone else None
@@ -227,6 +240,27 @@ class Client(DatagramNode):
         self._run_received(first, data, now)
         self._advance(now)
         self._publishing.schedule_push(now)
+
+    def _follows_simply(self, batch: Batch, run: DatagramRun, now: float) -> bool:
+        """Handle a batch that is one message and simply continues the stream. Return whether it is.
+
+        Most batches of a stream that is not under load are. Nothing of it can bring a deadline forward but what is
+        asked for here, so that the others are not looked at.
+        """
+        subscription = self._subscription
+        if run.rows != 1 or run.peer != self.backbone or subscription is None:
+            return False
+        delivers = split_delivers(batch.buffer, run)
+        if delivers is None or not subscription.run_received(*delivers[0], now):
+            return False
+        self.counters.received += 1
+        if subscription.has_new_gaps:
+            self._deadline = None
+        self._advance(now)
+        self._publishing.schedule_push(now)
+        if self._deadline is not None:
+            self._deadline = min(self._deadline, subscription.tail_probe_due_at, self._publishing.next_deadline())
+        return True
 
     def receive(self, packet: Packet, peer: Address, now: float) -> None:
         """Handle a packet from ``peer``."""
@@ -318,6 +352,7 @@ class Client(DatagramNode):
 
     def tick(self, now: float) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.tick`."""
+        self._deadline = None
         self._now = now
         self._connection.tick(now)
         if self._subscription is not None:
@@ -337,19 +372,28 @@ class Client(DatagramNode):
         self._publishing.tick(now)
 
     def next_deadline(self) -> float | None:
-        """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
+        """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`.
+
+        It may be too early, after messages that moved deadlines: looking for the new one for each costs more than an
+        idle tick now and then.
+        """
+        if self._deadline is None:
+            self._deadline = self._find_deadline()
+        return None if self._deadline == inf else self._deadline
+
+    def _find_deadline(self) -> float:
         deadlines = [
             self._connection.keepalive_due_at,
             self.repair_responder.next_deadline(self._now),
-            self._publishing.push_due_at,
+            self._publishing.next_deadline(),
             self.send_queue.next_expiry(),
             self.durability.next_deadline(),
         ]
         if self.keepalive.connected:
-            deadlines += [self.keepalive.times_out_at, self.send_queue.next_timeout()]
+            deadlines.append(self.keepalive.times_out_at)
             if self._subscription is not None:
                 deadlines.append(self._subscription.next_deadline())
-        return min([deadline for deadline in deadlines if deadline is not None], default=None)
+        return min(deadline for deadline in deadlines if deadline is not None)
 
     def drain(self) -> Outputs:
         """See :meth:`~fyrehose_twisted.interfaces.INode.drain`; ``persist`` is always ``None``."""
@@ -376,6 +420,7 @@ class Client(DatagramNode):
         subscription, waiting = self._subscription, self._delivery_queue
         if subscription is not None and subscription.paused and not (waiting.paused or len(waiting)):
             subscription.paused = False
+            self._deadline = None
             self._advance(self._now)
 
     def _advance(self, now: float) -> None:

@@ -30,8 +30,11 @@ class Deduplicator:
         if self._raw:
             return Messages([MessageColumns(numbers, run.times, run.messages, 0)])
         columns: list[MessageColumns] = []
-        row = 0
-        for envelope, count in envelope_runs(run.messages):
+        row, runs = 0, envelope_runs(run.messages)
+        if len(runs) == 1:
+            part, envelope = MessageColumns(numbers, run.times, run.messages, 0), runs[0][0]
+            return Messages([part] if envelope is None else self._without_repeats(part, envelope))
+        for envelope, count in runs:
             rows = slice(row, row + count)
             row += count
             part = MessageColumns(numbers[rows], run.times[rows], run.messages[rows], 0)

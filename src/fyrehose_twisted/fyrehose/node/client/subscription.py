@@ -84,6 +84,16 @@ class Subscription:
         return range(stream.missing.first, stream.highest + 1) if stream is not None and stream.missing else range(0)
 
     @property
+    def tail_probe_due_at(self) -> float:
+        """Time at which the subscriber asks for what may follow the last message."""
+        return self._tail_probe.due_at
+
+    @property
+    def has_new_gaps(self) -> bool:
+        """Whether numbers are missing that :meth:`advance` has not seen."""
+        return self.reorder_buffer is not None and bool(self.reorder_buffer.new_gaps)
+
+    @property
     def complete_up_to(self) -> int:
         """Number up to which every message from the start was received or is lost."""
         stream = self.reorder_buffer

@@ -155,7 +155,9 @@ class SendQueue:
         sent_at = self._remove(ticket)
         if sent_at is not None:
             self._acked_sent_at[ticket] = sent_at
-            self.window.acknowledged(now - sent_at if self._rtt_samples(range(ticket, ticket + 1), [sent_at]) else None)
+            is_sample = sent_at != self._sampled_at or ticket % RTT_SAMPLE_STRIDE == 0
+            self._sampled_at = sent_at
+            self.window.acknowledged(now - sent_at if is_sample else None)
         else:
             self.window.acknowledged(None)
             self._acked_retransmissions[ticket] = None
@@ -178,6 +180,10 @@ class SendQueue:
         """Record that the stream is complete up to ``count`` own messages from ``ticket`` on, for
         :meth:`detect_losses`."""
         self._completed += [ticket for ticket in range(ticket, ticket + count) if ticket in self._acked_sent_at]
+
+    def nothing_can_be_lost(self) -> None:
+        """Forget what :meth:`detect_losses` would need, because no message is in flight."""
+        self._completed.clear()
 
     def detect_losses(self) -> None:
         """Mark messages as lost that were sent a reordering window before one up to which the stream is complete.
@@ -213,10 +219,10 @@ class SendQueue:
 
     def next_timeout(self) -> float | None:
         """Return the time at which the retransmission timer fires, or ``None``."""
-        earliest = [
-            at for at in (self._in_flight.earliest_sent_at, self._retransmit_queue.earliest_sent_at) if at is not None
-        ]
-        return min(earliest) + self.window.timeout if earliest else None
+        first, again = self._in_flight.earliest_sent_at, self._retransmit_queue.earliest_sent_at
+        if first is None or (again is not None and again < first):
+            first = again
+        return None if first is None else first + self.window.timeout
 
     def detect_timeouts(self, now: float) -> None:
         """Mark messages as lost that have been in flight for longer than the timeout."""

@@ -19,6 +19,9 @@ from fyrehose_twisted.fyrehose.wire.envelope import envelope_runs
 from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS, Dialect, Holding
 from fyrehose_twisted.fyrehose.wire.run_codec import encode_pushes
 
+GATHER_TIME = 0.0002
+"""Seconds after a message within which the next ones wait for the end of the reactor's turn, to leave in bursts."""
+
 MAX_UNSETTLED = 65_536
 """Maximum number of retransmitted messages that wait until their lowest number is certain."""
 
@@ -55,6 +58,7 @@ class PublishingSession:
         self._output = output
         self._linger_until_ticket: float = inf
         self.push_due_at: float | None = None
+        self._gather_until = -inf
 
     def publish_many(self, payloads: Sequence[bytes], now: float, *, kept: int) -> range:
         """See :meth:`~fyrehose_twisted.fyrehose.node.client.client.Client.publish_many`."""
@@ -66,9 +70,11 @@ class PublishingSession:
             self.durability.require(tickets, kept, until)
             self._keepalive.watch_journals(now, until)
         if self.push_due_at is None:
-            self._push(now)
-            # Messages published before the next tick leave together, in bursts.
-            self.push_due_at = now
+            if now < self._gather_until:
+                self.push_due_at = now  # All that are published before the next tick leave together, in bursts.
+            else:
+                self._push(now)
+            self._gather_until = now + GATHER_TIME
         return tickets
 
     def prepare_to_leave(self) -> None:
@@ -114,10 +120,13 @@ class PublishingSession:
     def schedule_push(self, now: float) -> None:
         """Send due messages at the next tick.
 
-        Loss detection and the window depend on all that was received, so they are left to the tick.
+        Loss detection and the window depend on all that was received, so they are left to the tick. If all messages
+        are acknowledged, neither needs one.
         """
         if len(self._send_queue):
             self.push_due_at = now
+        else:
+            self._send_queue.nothing_can_be_lost()
 
     def expire(self, now: float) -> None:
         """Report messages that were not published, or not synced by enough journals, in time."""
@@ -131,6 +140,13 @@ class PublishingSession:
             self._counters.unkept += len(unkept)
             self.linger.published(now)
             self._output.events.append(DurabilityExpired(unkept))
+
+    def next_deadline(self) -> float:
+        """Return the time at which a message is due to be sent or counts as lost; infinite if there is none."""
+        due, timeout = self.push_due_at, self._send_queue.next_timeout()
+        if timeout is None or not self._keepalive.connected:
+            timeout = inf
+        return timeout if due is None or due > timeout else due
 
     def tick(self, now: float) -> None:
         """Detect losses and send due messages."""
