@@ -72,7 +72,7 @@ def _figures(found: GreedyStudy) -> dict[str, float]:
 def measure_growth(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Measure networks of growing size."""
     rows = []
-    with ProgressBar([size for size in SIZES if size <= options.largest_document_sequence], unit=" sizes") as sizes:
+    with ProgressBar([size for size in SIZES if size <= options.largest], unit=" sizes") as sizes:
         for n in sizes:
             found = [
                 study(Topology.kleinberg(n, 10, seed, lattice=True), options.routes, seed)
@@ -98,11 +98,11 @@ def measure_million(options: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for degree in (10, 20):
         for _ in range(options.rounds):
-            job = f"{options.largest_document_sequence},{degree},{options.routes},{options.seed}"
+            job = f"{options.largest},{degree},{options.routes},{options.seed}"
             command = [sys.executable, __file__, "--one-large", job]
             said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             rows.append(
-                {"n": options.largest_document_sequence, "degree": degree, "routes": options.routes, **json.loads(said)}
+                {"n": options.largest, "degree": degree, "routes": options.routes, **json.loads(said)}
             )
     return rows
 

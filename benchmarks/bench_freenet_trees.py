@@ -67,7 +67,7 @@ def draw(kind: str, links: str, n: int, seed: int) -> Topology:
 def measure_reference(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Build the trees of the reference's table."""
     rows = []
-    todo = [(row, kind) for row, kind in product(TREES, KINDS) if row.n <= options.largest_document_sequence]
+    todo = [(row, kind) for row, kind in product(TREES, KINDS) if row.n <= options.largest]
     with ProgressBar(total=len(todo) * options.networks, unit=" networks") as progress:
         for row, kind in todo:
             found: dict[str, Any] = {"n": row.n, "links": row.links, "policy": row.policy, "kind": kind}
@@ -93,7 +93,7 @@ def measure_repairs(options: argparse.Namespace) -> list[dict[str, Any]]:
         (n, share, {"on_parent_lost": "teardown"}, "together")
         for n, share in ((1_000, 0.1), (1_000, 0.3), (10_000, 0.1))
     ]
-    ways = [way for way in ways if way[0] <= options.largest_document_sequence]
+    ways = [way for way in ways if way[0] <= options.largest]
     with ProgressBar(total=len(ways) * options.networks, unit=" networks") as progress:
         for n, killed, policy, way in ways:
             found: dict[str, Any] = {"n": n, "killed": killed, "policy": policy, "way": way}
@@ -110,7 +110,7 @@ def measure_repairs(options: argparse.Namespace) -> list[dict[str, Any]]:
 def measure_speed(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Simulate large networks, each in a process of its own, and measure networkx."""
     rows = []
-    for n, degree in ((10_000, 10), (options.largest_document_sequence, 20)):
+    for n, degree in ((10_000, 10), (options.largest, 20)):
         for who in ("ours", "networkx"):
             tries = [_apart({"who": who, "n": n, "degree": degree, "seed": options.seed}) for _ in range(options.times)]
             rows.append({"who": who, "n": n, "degree": degree, "tries": tries})
@@ -120,7 +120,7 @@ def measure_speed(options: argparse.Namespace) -> list[dict[str, Any]]:
 def measure_growth(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Simulate networks of growing size."""
     rows = []
-    for n in (size for size in SIZES if size <= options.largest_document_sequence):
+    for n in (size for size in SIZES if size <= options.largest):
         tries = [
             _apart({"who": "ours", "n": n, "degree": 10, "seed": seed})
             for seed in range(options.seed, options.seed + options.times)
