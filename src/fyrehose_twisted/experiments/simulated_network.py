@@ -5,16 +5,22 @@ Messages are passed as objects, without encoding. A node is created when the fir
 
 from __future__ import annotations
 
+import gc
 from collections import Counter, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
 from random import Random
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fyrehose_twisted.effects import Write
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.experiments.topologies.adjacency import Nodes, build_adjacency, link_keys
 from fyrehose_twisted.experiments.topologies.topology import Topology
 from fyrehose_twisted.freenet.config import NodeConfig
 from fyrehose_twisted.freenet.events import Event
@@ -121,6 +127,15 @@ class SimulatedNetwork:
             pairs |= {(one, other) for one, others in added.items() for other in others if one < other}
             found = [list(pair) for pair in sorted(pairs)]
         return found
+
+    def adjacency(self) -> tuple[NDArray[np.int64], Nodes]:
+        """Return the links between running nodes as rows: node ``i`` has ``indices[indptr[i] : indptr[i + 1]]``."""
+        topology = self.topology
+        if not (self._removed_links or self._added_links or self.down):
+            return topology.indptr, topology.indices
+        running = [(one, other) for one, other in self.links() if not self.down.intersection((one, other))]
+        ones, others = np.array(running, np.int64).reshape(-1, 2).T
+        return build_adjacency(link_keys(ones, others, topology.n), topology.n)
 
     def run_command(self, number: int, command: Callable[[FreenetNode, float], None]) -> None:
         """Run a command of the application of a node."""
@@ -234,12 +249,13 @@ class SimulatedNetwork:
 
     def run_while(self, condition: Callable[[], bool], limit: float) -> bool:
         """Run while ``condition`` returns True; return whether it became False before ``limit``."""
-        while condition():
-            following = self._next_event_time()
-            if following > limit:
-                self.now = max(self.now, limit)
-                return False
-            self._step(following)
+        with collector_paused():
+            while condition():
+                following = self._next_event_time()
+                if following > limit:
+                    self.now = max(self.now, limit)
+                    return False
+                self._step(following)
         return True
 
     def call_at(self, when: float, call: Callable[..., None], *arguments: Any) -> None:
@@ -248,8 +264,9 @@ class SimulatedNetwork:
 
     def run_until(self, when: float) -> None:
         """Run until a time."""
-        while (following := self._next_event_time()) <= when:
-            self._step(following)
+        with collector_paused():
+            while (following := self._next_event_time()) <= when:
+                self._step(following)
         self.now = max(self.now, when)
 
     def run_until_quiet(self, limit: float = inf) -> bool:
@@ -364,3 +381,18 @@ class SimulatedNetwork:
         arrives = max(self.now + delay, self._last_arrivals.get((source, destination), 0.0))
         self._last_arrivals[source, destination] = arrives
         return arrives
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pause the collector of cyclic garbage, which goes through all nodes again and again while they are created.
+
+    Nodes and messages are freed without it.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

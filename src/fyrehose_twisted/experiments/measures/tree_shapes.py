@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import nan
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fyrehose_twisted.experiments.measures.averages import maximum, mean
 from fyrehose_twisted.experiments.measures.trees import find_streams, trace_to_roots
+from fyrehose_twisted.experiments.topologies.adjacency import path_lengths
 
 if TYPE_CHECKING:
     from fyrehose_twisted.experiments.simulated_network import SimulatedNetwork
@@ -80,23 +83,8 @@ def _path_stretches(
         if heights.get(node, 0) > 0:
             by_root.setdefault(tops[node], []).append(node)
     found: list[float] = []
+    indptr, indices = network.adjacency()
     for root, below in by_root.items():
-        shortest = _distances(network, root, set(below))
-        found += [heights[node] / shortest[node] for node in below if node in shortest]
+        shortest = path_lengths(indptr, indices, root, np.array(below)).tolist()
+        found += [heights[node] / length for node, length in zip(below, shortest, strict=True) if length > 0]
     return found
-
-
-def _distances(network: SimulatedNetwork, start: int, wanted: set[int]) -> dict[int, int]:
-    """Return the lengths of the shortest paths from one node to others."""
-    known = {start: 0}
-    queue = deque([start])
-    remaining = len(wanted)
-    while queue and remaining:
-        node = queue.popleft()
-        length = known[node] + 1
-        for other in network.linked_nodes(node):
-            if other not in known:
-                known[other] = length
-                queue.append(other)
-                remaining -= other in wanted
-    return known

@@ -49,3 +49,16 @@ def neighbour_positions(
     owners = np.repeat(np.arange(len(nodes)), counts)
     places = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(first - ends + counts, counts)
     return places, owners, counts
+
+
+def path_lengths(indptr: Starts, indices: Nodes, start: int, wanted: Nodes) -> NDArray[np.int32]:
+    """Return the length of the shortest path from one node to each ``wanted`` one; -1 if there is none."""
+    lengths = np.full(len(indptr) - 1, -1, np.int32)
+    lengths[start] = length = 0
+    frontier = np.array([start])
+    while len(frontier) and (lengths[wanted] < 0).any():
+        length += 1
+        near = indices[neighbour_positions(indptr, frontier)[0]]
+        lengths[near[lengths[near] < 0]] = length
+        frontier = np.flatnonzero(lengths == length)
+    return lengths[wanted]
