@@ -101,9 +101,7 @@ def measure_million(options: argparse.Namespace) -> list[dict[str, Any]]:
             job = f"{options.largest},{degree},{options.routes},{options.seed}"
             command = [sys.executable, __file__, "--one-large", job]
             said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            rows.append(
-                {"n": options.largest, "degree": degree, "routes": options.routes, **json.loads(said)}
-            )
+            rows.append({"n": options.largest, "degree": degree, "routes": options.routes, **json.loads(said)})
     return rows
 
 

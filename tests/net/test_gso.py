@@ -602,10 +602,27 @@ class TestReceiving:
         assert len(receiving.receive_batch(bytearray(4 * RECEIVE_BYTES))) == -(-MAX_BATCH_DATAGRAMS // 100) * 100
         assert len(receiving.receive_batch(bytearray(4 * RECEIVE_BYTES))) == 5_000 - 4_100
 
-    def test_a_receive_batch_makes_no_more_calls_than_requested(self) -> None:
-        receiving = arriving((b"aab", 2, 0), (b"c", None, 0), (b"d", None, 0), (b"e", None, 0))
-        found = [rows(receiving.receive_batch(bytearray(4 * RECEIVE_BYTES), calls=calls)) for calls in (1, 2, 2)]
-        assert [[data for data, _ in batch] for batch in found] == [[b"aa", b"b"], [b"c", b"d"], [b"e"]]
+    def test_a_single_receive_call_returns_all_datagrams_of_a_burst(self) -> None:
+        cut = socket.MSG_TRUNC
+        receiving = arriving(
+            (b"aab", 2, 0),
+            (b"c", None, 0),
+            (b"", None, 0),
+            (b"d", None, cut),
+            OSError(EHOSTUNREACH, ""),
+            (b"e", None, 0),
+        )
+        found = [receiving.receive_one(bytearray(RECEIVE_BYTES)) for _ in range(7)]
+        assert [None if batch is None else rows(batch) for batch in found] == [
+            [(b"aa", False), (b"b", False)],
+            [(b"c", False)],
+            [(b"", False)],
+            [(b"d", True)],
+            None,
+            [(b"e", False)],
+            None,
+        ]
+        assert receiving.errors == {"EHOSTUNREACH": 1}
 
     def test_a_receive_error_ends_a_batch_without_loss(self) -> None:
         receiving = arriving((b"1", None, 0), OSError(EHOSTUNREACH, "No route to host"), (b"2", None, 0))

@@ -7,6 +7,7 @@ import select
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Any
 
 import pytest
@@ -436,7 +437,13 @@ async def test_the_unsent_rest_of_a_burst_is_queued(ports: Callable[[], Datagram
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_single_datagram_is_delivered_without_waiting_for_others(ports: Callable[[], DatagramPort]) -> None:
+@pytest.mark.parametrize(
+    ("pause", "batches"), [(inf, [1, 1, 2, 3, 1, 1, 1, 1, 2]), (0.0, [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1])]
+)
+async def test_a_single_datagram_is_delivered_without_waiting_for_others(
+    ports: Callable[[], DatagramPort], monkeypatch: pytest.MonkeyPatch, pause: float, batches: list[int]
+) -> None:
+    monkeypatch.setattr(udp, "PAUSE", pause)
     receiving, sending = ports(), ports()
     count = 0
     for waiting in (1, 3, 3, 1, 1, 2, 2):
@@ -447,7 +454,7 @@ async def test_a_single_datagram_is_delivered_without_waiting_for_others(ports: 
         await receiving.protocol.received(count)
         await deferLater(reactor, 0)  # Until the read has finished.
     assert receiving.protocol.datagrams == [b"%d" % number for number in range(1, count + 1)]
-    assert [len(batch) for batch in receiving.protocol.batches] == [1, 1, 2, 3, 1, 1, 1, 1, 2]
+    assert [len(batch) for batch in receiving.protocol.batches] == batches
 
 
 @pytest_twisted.ensureDeferred

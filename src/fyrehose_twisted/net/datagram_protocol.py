@@ -40,6 +40,8 @@ class DatagramNodeProtocol(DatagramProtocol):
         self.driver: NodeDriver | None = None
         self.stopped: Deferred[Any] = Deferred()
         self._error: Exception | None = None
+        self._asked: Any = None
+        self._sends_bursts = False
         self._closing: list[Deferred[None]] | None = None
 
     def make_node(self, now: float) -> IDatagramNode:
@@ -116,7 +118,9 @@ class DatagramNodeProtocol(DatagramProtocol):
 
     def _send(self, effect: Send) -> None:
         transport: Any = self.transport
-        if IDatagramSender.providedBy(transport):
+        if transport is not self._asked:
+            self._asked, self._sends_bursts = transport, IDatagramSender.providedBy(transport)
+        if self._sends_bursts:
             transport.send(effect.datagrams, effect.peers)
             return
         for peer in effect.peers:

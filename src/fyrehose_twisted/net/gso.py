@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from errno import EINVAL, EIO, EMSGSIZE, ENOPROTOOPT, EOPNOTSUPP, errorcode
 from typing import Any
 
-from fyrehose_twisted.datagrams import Batch, BatchBuilder
+from fyrehose_twisted.datagrams import Batch, BatchBuilder, DatagramRun
 from fyrehose_twisted.effects import Address, Burst, Datagram
 
 MAX_DATAGRAM = 65_507
@@ -59,17 +59,14 @@ class SegmentingSocket:
         self._small_mtu_hosts: dict[str, int] = {}
         self._small_mtu_bursts = 0
 
-    def receive_batch(self, buffer: bytearray, *, calls: int = MAX_BATCH_DATAGRAMS) -> Batch:
+    def receive_batch(self, buffer: bytearray) -> Batch:
         """Receive pending datagrams, up to the size of a batch.
 
         Stops when ``buffer`` has less than :data:`RECEIVE_BYTES` left.
-
-        :param calls: maximum number of receive calls.
         """
         runs, view, position = BatchBuilder(), memoryview(buffer), 0
         last = len(buffer) - RECEIVE_BYTES
-        while position <= last and runs.rows < MAX_BATCH_DATAGRAMS and calls:
-            calls -= 1
+        while position <= last and runs.rows < MAX_BATCH_DATAGRAMS:
             try:
                 length, size, truncated, peer = self._receive(view[position:])
             except (BlockingIOError, InterruptedError):
@@ -80,6 +77,21 @@ class SegmentingSocket:
                 break
             runs.add(position, position + length, size, peer, truncated)
             position += length
+        return Batch(buffer, runs.finish())
+
+    def receive_one(self, buffer: bytearray) -> Batch | None:
+        """Receive once; return a batch, or ``None`` if nothing is pending. The quickest way if only one datagram is."""
+        try:
+            length, size, truncated, peer = self._receive(memoryview(buffer))
+        except (BlockingIOError, InterruptedError):
+            return None
+        except OSError as error:
+            self._count_error(error, 1)
+            return None
+        if 0 < length <= size and not truncated:
+            return Batch(buffer, [DatagramRun(0, length, length, 1, peer)])
+        runs = BatchBuilder()
+        runs.add(0, length, size, peer, truncated)
         return Batch(buffer, runs.finish())
 
     def _receive(self, view: memoryview) -> tuple[int, int, bool, Address]:

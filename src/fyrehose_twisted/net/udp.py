@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any
 
 from twisted.internet import udp
@@ -28,6 +29,9 @@ UNTUNED_BUFFER = 212_992
 
 BATCH_BYTES = 16 * RECEIVE_BYTES
 """Buffer size of a batch, in bytes; limits the work per reactor turn."""
+
+PAUSE = 0.0002
+"""Seconds between two reads after which a datagram is taken for a single one."""
 
 MAX_QUEUED_BYTES = 8 * 2**20
 """Maximum size of the send queue, in bytes; datagrams beyond it are dropped and counted."""
@@ -68,6 +72,7 @@ class DatagramPort(udp.Port):
         self._send_queue: deque[tuple[Burst, Address]] = deque()
         self._queued_bytes = 0
         self._alone = False
+        self._read_at = 0.0
         self._stopping: list[Deferred[None]] = []
         self._unbound: socket.socket | None = None
         self._activated_socket = activated_socket
@@ -125,17 +130,20 @@ class DatagramPort(udp.Port):
     def doRead(self) -> None:
         """Read up to one batch and pass it to the protocol in one call.
 
-        If datagrams have been arriving one at a time, the first is delivered before the next read.
+        If datagrams have been arriving one at a time, the first is delivered before the next read. After a pause, there
+        is no next read: if there are more, the reactor calls again at once, and that is no pause.
         """
-        alone = self._alone and self._hand_over(self.segmenting_socket.receive_batch(self._buffer, calls=1))
-        if alone and (self._send_queue or self._stopping):
+        began = monotonic()
+        after_pause, self._read_at = began - self._read_at > PAUSE, began
+        alone = self._alone and self._hand_over(self.segmenting_socket.receive_one(self._buffer))
+        if alone and (after_pause or self._send_queue or self._stopping):
             return
         batch = self.segmenting_socket.receive_batch(self._buffer)
         self._alone = len(batch) <= (0 if alone else 1)
         self._hand_over(batch)
 
-    def _hand_over(self, batch: Batch) -> bool:
-        if not batch.runs:
+    def _hand_over(self, batch: Batch | None) -> bool:
+        if batch is None or not batch.runs:
             return False
         try:
             self._receiver.batch_received(batch)
