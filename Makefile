@@ -42,9 +42,11 @@ soak: $(VENV)/.installed-test-all ## run the long tests; SOAK_SECONDS=60 shorten
 fuzz: $(VENV)/.installed-fuzz ## fuzz every parser; FUZZ_SECONDS=60 shortens it
 	@$(PY) -m fuzz.run --seconds $(FUZZ_SECONDS) $(FUZZ_OPTIONS)
 
-bench: $(VENV)/.installed-bench ## compare with NATS, Redis and ZeroMQ; five minutes
+bench: $(VENV)/.installed-bench ## compare with NATS, Redis and ZeroMQ; seven minutes
 	@echo "Running benchmarks/bench_race.py"
 	@$(PY) benchmarks/bench_race.py
+	@echo "Running benchmarks/bench_loss.py"
+	@$(PY) benchmarks/bench_loss.py
 
 bench-all: $(VENV)/.installed-test-all $(VENV)/.installed-bench ## run all benchmarks; hours
 	@set -e; for bench in benchmarks/bench_*.py; do \

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from fyrehose_twisted.fyrehose.wire.codec import encode, encode_push
 from fyrehose_twisted.fyrehose.wire.packets import Flags, Keepalive
-from race.servers import CLIENT_CORE, NATS, REDIS, ZEROMQ, cpu_seconds, pin
+from race.servers import CLIENT_CORE, LOOPBACK, NATS, REDIS, ZEROMQ, cpu_seconds, pin
 
 UDP_SEGMENT, UDP_GRO = 103, 104
 MAX_SEGMENTS = 64
@@ -49,6 +49,7 @@ class Target(NamedTuple):
     system: str
     ports: tuple[int, int]
     pid: int
+    host: str = LOOPBACK
 
 
 class Wire:

@@ -125,22 +125,24 @@ class Race:
     async def run(self) -> dict[str, float]:
         """Measure."""
         for each in self.clients:
-            await join(self.reactor, each, f"127.0.0.1:{self.target.ports[0]}")
+            await join(self.reactor, each, f"{self.target.host}:{self.target.ports[0]}")
         self.publisher.go(self.cell.size)
         await self._sleep(self.cell.warm_up)
         started = self._reading()
         await self._sleep(self.cell.seconds)
-        time_used, cpu, deliveries = (b - a for a, b in zip(started, self._reading(), strict=True))
+        readings = zip(started, self._reading(), strict=True)
+        time_used, cpu, deliveries, client_cpu, repaired = (after - before for before, after in readings)
         self.publisher.stopping = True
         lost = await self._finish()
-        counters = [each.node.counters for each in self.clients if each.node is not None]
         node = self.publisher.node
         figures = {
             "messages_per_second": deliveries / self.cell.fan_out / time_used,
             "deliveries_per_cpu_second": deliveries / cpu,
             "broker_load": cpu / time_used,
+            "client_load": client_cpu / time_used,
+            "repairs_per_second": repaired / time_used,
             "lost": lost,
-            "repaired": sum(each.repaired for each in counters),
+            "repaired": self._repaired(),
             "retransmitted": 0 if node is None else node.send_queue.retransmissions,
             "delivered": sum(each.count for each in self.clients),
         }
@@ -148,8 +150,12 @@ class Race:
             await each.leave()
         return figures
 
-    def _reading(self) -> tuple[float, float, int]:
-        return time.monotonic(), cpu_seconds(self.target.pid), sum(each.count for each in self.clients)
+    def _reading(self) -> tuple[float, float, int, float, int]:
+        deliveries, repaired = sum(each.count for each in self.clients), self._repaired()
+        return time.monotonic(), cpu_seconds(self.target.pid), deliveries, time.process_time(), repaired
+
+    def _repaired(self) -> int:
+        return sum(each.node.counters.repaired for each in self.clients if each.node is not None)
 
     async def _finish(self) -> int:
         """Wait until all subscribers have everything; return the number of missing deliveries."""

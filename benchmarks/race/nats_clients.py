@@ -19,11 +19,11 @@ class Client:
     def __init__(self) -> None:
         self.count = 0
 
-    async def connect(self, port: int) -> None:
+    async def connect(self, host: str, port: int) -> None:
         """Connect and subscribe."""
         import nats
 
-        self.connection: Any = await nats.connect(f"nats://127.0.0.1:{port}")
+        self.connection: Any = await nats.connect(f"nats://{host}:{port}")
         await self.connection.subscribe(SUBJECT.decode(), cb=self._received)
         await self.connection.flush()
 
@@ -34,15 +34,16 @@ class Client:
 async def _measure(target: Target, cell: Cell) -> dict[str, float]:
     clients = [Client() for _ in range(cell.fan_out)]
     for each in clients:
-        await each.connect(target.ports[0])
+        await each.connect(target.host, target.ports[0])
 
-    def reading() -> tuple[float, float, int]:
-        return time.monotonic(), cpu_seconds(target.pid), sum(each.count for each in clients)
+    def reading() -> tuple[float, float, int, float]:
+        deliveries = sum(each.count for each in clients)
+        return time.monotonic(), cpu_seconds(target.pid), deliveries, time.process_time()
 
     publish, subject, data, sent = clients[0].connection.publish, SUBJECT.decode(), bytes(cell.size), 0
     begins = time.monotonic() + cell.warm_up
     ends = begins + cell.seconds
-    started: tuple[float, float, int] | None = None
+    started: tuple[float, float, int, float] | None = None
     while (now := time.monotonic()) < ends:
         if started is None and now >= begins:
             started = reading()
@@ -52,7 +53,7 @@ async def _measure(target: Target, cell: Cell) -> dict[str, float]:
             sent += BATCH_MESSAGES
         await asyncio.sleep(0)
     assert started is not None
-    time_used, cpu, deliveries = (b - a for a, b in zip(started, reading(), strict=True))
+    time_used, cpu, deliveries, client_cpu = (b - a for a, b in zip(started, reading(), strict=True))
     deadline = time.monotonic() + HOLD
     while min(each.count for each in clients) < sent and time.monotonic() < deadline:
         await asyncio.sleep(0.01)
@@ -63,6 +64,7 @@ async def _measure(target: Target, cell: Cell) -> dict[str, float]:
         "messages_per_second": deliveries / cell.fan_out / time_used,
         "deliveries_per_cpu_second": deliveries / cpu,
         "broker_load": cpu / time_used,
+        "client_load": client_cpu / time_used,
         "lost": lost,
     }
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from fyrehose_twisted.fyrehose.wire.codec import encode
 from fyrehose_twisted.fyrehose.wire.packets import Flags, Keepalive
@@ -18,8 +19,23 @@ from fyrehose_twisted.fyrehose.wire.packets import Flags, Keepalive
 HERE = Path(__file__).parent
 OURS, NATS, REDIS, ZEROMQ, C_RELAY, PLAIN = "fyrehose", "NATS", "Redis", "ZeroMQ", "C relay", "plain relay"
 BROKER_CORE, CLIENT_CORE = 0, 1
+LOOPBACK = "127.0.0.1"
 PATIENCE = 15.0
 """Seconds within which a broker must start."""
+
+
+class Place(NamedTuple):
+    """Network that a broker is started in.
+
+    :ivar host: address to bind.
+    :ivar enter: command that runs another one in the network.
+    """
+
+    host: str = LOOPBACK
+    enter: tuple[str, ...] = ()
+
+
+ON_LOOPBACK = Place()
 
 
 class Missing(Exception):
@@ -57,10 +73,14 @@ class Broker:
     :ivar ports: for publishers and for subscribers; most brokers have one for both.
     """
 
-    def __init__(self, name: str, command: list[str], ports: tuple[int, int], log: Path) -> None:
+    def __init__(
+        self, name: str, command: list[str], ports: tuple[int, int], log: Path, place: Place = ON_LOOPBACK
+    ) -> None:
         self.name = name
         self.ports = ports
+        self.host = place.host
         self._log = log
+        command = [*place.enter, *command]
         with open(log, "wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, preexec_fn=lambda: pin(BROKER_CORE))
 
@@ -71,7 +91,7 @@ class Broker:
             while True:
                 self.check()
                 try:
-                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                    socket.create_connection((self.host, port), timeout=1).close()
                     break
                 except ConnectionRefusedError:
                     if time.monotonic() > deadline:
@@ -83,7 +103,7 @@ class Broker:
         hello = encode(Keepalive(flags=Flags.NOSUBSCRIBE | Flags.NOJOURNAL))
         deadline = time.monotonic() + PATIENCE
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect(("127.0.0.1", self.ports[0]))
+            probe.connect((self.host, self.ports[0]))
             probe.settimeout(0.05)
             while True:
                 self.check()
@@ -130,14 +150,14 @@ def compile_relay(directory: Path) -> str:
     return str(target)
 
 
-def start_nats(directory: Path) -> Broker:
+def start_nats(directory: Path, place: Place = ON_LOOPBACK) -> Broker:
     """Start nats-server."""
     port = free_port(socket.SOCK_STREAM)
     config = directory / "nats.conf"
     # No PINGs between the messages, whose bytes are counted, and buffers for every window.
-    config.write_text(f"listen: 127.0.0.1:{port}\nping_interval: '1h'\nmax_pending: 256MB\nmax_connections: 10000\n")
+    config.write_text(f"listen: {place.host}:{port}\nping_interval: '1h'\nmax_pending: 256MB\nmax_connections: 10000\n")
     command = [program("nats-server", "nats-server"), "-c", str(config)]
-    broker = Broker(NATS, command, (port, port), directory / "nats.log")
+    broker = Broker(NATS, command, (port, port), directory / "nats.log", place)
     broker.wait_for_listener()
     return broker
 
@@ -178,13 +198,14 @@ def start_plain(directory: Path) -> Broker:
     return Broker(PLAIN, command, (port, port), directory / "plain.log")
 
 
-def start_ours(directory: Path) -> Broker:
+def start_ours(directory: Path, place: Place = ON_LOOPBACK) -> Broker:
     """Start a backbone with a state file of its own."""
     port = free_port(socket.SOCK_DGRAM)
     state = directory / f"state.{port}"
     command = [str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile=", "fyrehose-backbone"]
     command += ["--state", str(state), "--start-at=1", "--settle-time=0", "--max-per-host=1024", "--port", str(port)]
-    broker = Broker(OURS, command, (port, port), directory / f"fyrehose.{port}.log")
+    command += ["--interface", place.host, "--open"]
+    broker = Broker(OURS, command, (port, port), directory / f"fyrehose.{port}.log", place)
     broker.wait_for_ack()
     return broker
 
