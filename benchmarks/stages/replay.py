@@ -1,0 +1,92 @@
+"""Replays of recorded inputs by a new node: time of each message, without sockets and without the other nodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from statistics import quantiles
+from typing import Any, NamedTuple
+
+from stages.network import SETUP, Timeline
+from stages.nodes import START, Recording
+
+
+class Times(NamedTuple):
+    """Result of one replay.
+
+    :ivar nanoseconds: time of each message.
+    :ivar cpu: CPU seconds of all messages.
+    """
+
+    nanoseconds: list[int]
+    cpu: float
+
+
+def replay(recording: Recording, warm_up: int) -> Times:
+    """Replay a recording; time the messages after the first ``warm_up``.
+
+    :raises RuntimeError: if the node does not do what it did when it was recorded.
+    """
+    calls, host = prepare(recording)
+    clock = host.clock
+    _play(calls[: warm_up + 1], clock)
+    timer, times = time.perf_counter_ns, []
+    cpu = time.thread_time()
+    for call in calls[warm_up + 1 :]:
+        began = timer()
+        for at, method, arguments in call:
+            clock.move(at)
+            method(*arguments)
+        times.append(timer() - began)
+    cpu = time.thread_time() - cpu
+    check(recording, host)
+    return Times(times, cpu)
+
+
+def prepare(recording: Recording) -> tuple[list[list[Any]], Any]:
+    """Return the calls of each message, those of the setup first, and the host."""
+    clock = Timeline()
+    clock.move(START)
+    host = recording.make(clock, lambda effect: None)
+    calls: list[list[Any]] = []
+    for message, inputs in groupby(recording.inputs, lambda one: one.message):
+        if not calls and message != SETUP:
+            calls.append([])
+        calls.append([(one.at, *host.prepare(one.method, one.arguments)) for one in inputs])
+    return calls, host
+
+
+def check(recording: Recording, host: Any) -> None:
+    """:raises RuntimeError: if a replay had another result than the recording."""
+    if host.events != recording.events:
+        raise RuntimeError(f"the replay reported {host.events} events, {recording.events} were recorded")
+
+
+def _play(calls: Sequence[list[Any]], clock: Timeline) -> None:
+    for call in calls:
+        for at, method, arguments in call:
+            clock.move(at)
+            method(*arguments)
+
+
+class Summary(NamedTuple):
+    """µs of one message in one node."""
+
+    median: float
+    p99: float
+    cpu: float
+
+
+def summarise(rounds: Sequence[Times]) -> Summary:
+    """Return the median and 99th percentile of all messages, and the CPU time of the best round."""
+    cuts = quantiles([one for times in rounds for one in times.nanoseconds], n=100)
+    cpu = min(times.cpu / len(times.nanoseconds) for times in rounds)
+    return Summary(cuts[49] / 1e3, cuts[98] / 1e3, cpu * 1e6)
+
+
+def rounds_of(recordings: dict[str, Recording], rounds: int, warm_up: int) -> Iterator[tuple[str, Times]]:
+    """Replay all recordings in turn."""
+    for _ in range(rounds):
+        for name, recording in recordings.items():
+            yield name, replay(recording, warm_up)
