@@ -35,6 +35,8 @@ PATIENCE = 30.0
 LIMITS = ("messages-per-client", "bytes-per-client", "requests-per-client")
 NDJSON_LINES = 1_000
 WARM_UP = 0.5
+FULL_QUEUE = 65_536
+"""Messages that fill the send queue of a publisher, which then takes what it publishes."""
 
 
 class Kind(NamedTuple):
@@ -186,6 +188,22 @@ def publish_directly(port: int, size: int, seconds: float, single: bool) -> None
     react(publish)
 
 
+def publish_input(port: int, size: int, seconds: float) -> None:
+    """Publish by ``fyrehose pub``, as fast as it reads its input, and print messages/s."""
+    block = (b"x" * (size - 1) + b"\n") * 256
+    command = [str(Path(sys.executable).with_name("fyrehose")), "pub", "-b", f"127.0.0.1:{port}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        for _ in range(FULL_QUEUE // 256):
+            process.stdin.write(block)
+        count, end = 0, time.monotonic() + seconds
+        while time.monotonic() < end:
+            process.stdin.write(block)
+            count += 256
+        print(count / seconds, flush=True)
+        process.stdin.close()
+
+
 def cpu_seconds(pid: int) -> float:
     """Return the user and system time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -237,6 +255,7 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, list[Resu
         with frontend(directory, backbone.ports[0]) as (process, http, lines):
             runs: list[tuple[str, str, int, int]] = [
                 ("PublisherProtocol", "direct", backbone.ports[0], backbone.process.pid),
+                ("fyrehose pub", "pub", backbone.ports[0], backbone.process.pid),
                 ("lines", "lines", lines, process.pid),
                 ("NDJSON", "NDJSON", http, process.pid),
                 ("PublisherProtocol, single", "direct single", backbone.ports[0], backbone.process.pid),
@@ -287,6 +306,8 @@ def main() -> None:
         kind, port = options.client[0], int(options.client[1])
         if kind.startswith("direct"):
             publish_directly(port, options.size, options.seconds, kind == "direct single")
+        elif kind == "pub":
+            publish_input(port, options.size, options.seconds)
         else:
             print(load(port, kinds(options.size)[kind], options.seconds))
         return

@@ -14,14 +14,11 @@ from typing import Any
 from twisted.internet import stdio
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
-from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IHalfCloseableProtocol
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from fyrehose_twisted.errors import FyrehoseError, MessageTooLarge
-from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.process.secret import read_secret
 
 MAX_UNWRITTEN = 65_536
@@ -84,161 +81,6 @@ def open_input(path: str | None) -> int:
     if S_ISDIR(os.fstat(descriptor).st_mode):
         raise IsADirectoryError(EISDIR, "it is a directory", path or "standard input")
     return descriptor
-
-
-class LinePublisher(Protocol):
-    """Base class of protocols that publish each input line, with backpressure.
-
-    :param limit: maximum bytes of a line.
-    :param unit: noun for a line in the progress bar.
-    :ivar done: fires when every line was published or has failed.
-    :ivar lines_read: number of lines read.
-    :ivar published: number of lines published.
-    :ivar problem: first error, or ``None``.
-    """
-
-    def __init__(self, limit: int, unit: str) -> None:
-        self.done: Deferred[None] = Deferred()
-        self.lines_read = 0
-        self.published = 0
-        self.problem: object = None
-        self._limit = limit
-        self._lines: list[bytes | MessageTooLarge] = []
-        self._rest = b""
-        self._oversized_bytes = 0
-        self._in_flight = 0
-        self._ended = False
-        self._stopped = False
-        self._pumping = False
-        self._progress = ProgressBar(
-            desc=f"{unit} published",
-            unit=f" {unit}",
-            bar_format="{desc}: {n_fmt} [{elapsed}, {rate_noinv_fmt}]",
-            file=sys.stderr,
-            mininterval=0.5,
-        )
-
-    async def when_room(self) -> None:
-        """Wait until another line may be published."""
-        raise NotImplementedError
-
-    def publish(self, line: bytes) -> Deferred[int]:
-        """Publish a line; return a Deferred of its number."""
-        raise NotImplementedError
-
-    def acknowledged(self, line: int, sequence: int) -> None:
-        """Handle the acknowledgement of a line, counted from 1."""
-
-    def failed(self, line: int, error: BaseException | None) -> None:
-        """Handle a line that was not published."""
-        self.problem = self.problem or error
-
-    def print_message(self, text: str) -> None:
-        """Print a line on standard error above the progress bar. A closed pipe is no error."""
-        self._progress.clear()
-        with suppress(OSError):
-            print(f"fyrehose: {text}", file=sys.stderr, flush=True)
-        self._progress.refresh()
-
-    def read(self, descriptor: int, reactor: Any) -> Deferred[None]:
-        """Start to read a descriptor; return :attr:`done`."""
-        # Use /dev/null for output: standard output would be closed at the end of the input.
-        standard_io(self, descriptor, os.open(os.devnull, os.O_WRONLY), reactor)
-        return self.done
-
-    def dataReceived(self, data: bytes) -> None:
-        """Twisted: process input."""
-        *lines, rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            self._rest = line
-            self._end_line()
-        self._rest = rest
-        if len(rest) > self._limit:
-            # The line is too long; only its length matters now.
-            self._oversized_bytes += len(rest)
-            self._rest = b""
-        self._pump()
-
-    def connectionLost(self, reason: Failure | None = None) -> None:
-        """Twisted: the input has ended."""
-        if not self._ended:
-            self._ended = True
-            if self._rest or self._oversized_bytes:
-                self._end_line()
-            if reason is not None and not isinstance(reason.value, ConnectionDone):
-                self.problem = self.problem or "the input could not be read to its end"
-            self._pump()
-
-    def end(self, problem: object) -> None:
-        """Stop reading because of ``problem`` and wait for lines in flight."""
-        self.problem = self.problem or problem
-        self._ended = self._stopped = True
-        self._lines.clear()
-        self._check_done()
-
-    def stop(self, problem: object) -> None:
-        """Stop at once because of ``problem``."""
-        self.end(problem)
-        self._finish()
-
-    def _end_line(self) -> None:
-        size = self._oversized_bytes + len(self._rest)
-        self._lines.append(MessageTooLarge(size, self._limit) if self._oversized_bytes else self._rest)
-        self._rest, self._oversized_bytes = b"", 0
-
-    def _pump(self) -> None:
-        if not self._pumping:
-            self._pumping = True
-            Deferred.fromCoroutine(self._publish_lines()).addErrback(lambda failure: self.stop(failure.value))
-
-    async def _publish_lines(self) -> None:
-        transport: Any = self.transport
-        transport.pauseProducing()
-        while self._lines:
-            lines, self._lines = self._lines, []
-            for line in lines:
-                await self.when_room()
-                if self._stopped:
-                    break
-                self._publish(line)
-        self._pumping = False
-        if not self._ended:
-            transport.resumeProducing()
-        self._check_done()
-
-    def _publish(self, line: bytes | MessageTooLarge) -> None:
-        self.lines_read += 1
-        number = self.lines_read
-        try:
-            if isinstance(line, MessageTooLarge):
-                raise line
-            published = self.publish(line)
-        except FyrehoseError as error:
-            self.problem = self.problem or f"line {number:,}: {error}"
-            return
-        self._in_flight += 1
-        published.addCallbacks(self._acknowledged, self._failed, (number,), errbackArgs=(number,))
-
-    def _acknowledged(self, sequence: int, line: int) -> None:
-        self._in_flight -= 1
-        self.published += 1
-        self._progress.update()
-        self.acknowledged(line, sequence)
-        self._check_done()
-
-    def _failed(self, failure: Failure, line: int) -> None:
-        self._in_flight -= 1
-        self.failed(line, failure.value)
-        self._check_done()
-
-    def _check_done(self) -> None:
-        if self._ended and not self._pumping and not self._in_flight:
-            self._finish()
-
-    def _finish(self) -> None:
-        self._progress.close()
-        if not self.done.called:
-            self.done.callback(None)
 
 
 @implementer(IHalfCloseableProtocol)

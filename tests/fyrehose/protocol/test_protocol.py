@@ -252,6 +252,25 @@ def test_publish_many_fails_if_one_message_is_not_published(network: Network, ma
 
 
 @pytest.mark.usefixtures("backbone")
+def test_publish_each_reports_the_outcome_of_each_message(network: Network, make: Make) -> None:
+    publisher = make(outbox=OutboxConfig(timeout=1.0))
+    network.loses = lambda datagram, source, target: b"b" in datagram
+    results(publisher.publish(b"before"))
+    outcomes: list[tuple[bytes, int | type[Exception]]] = []
+    messages = b"a", b"b", b"c"
+
+    def failed(index: int, error: Exception) -> None:
+        outcomes.append((messages[index], type(error)))
+
+    for batch in (messages, ()):
+        publisher.publish_each(batch, lambda index, sequence: outcomes.append((messages[index], sequence)), failed)
+    network.advance(2)
+    assert publisher.pending == 0
+    numbers = {data: number for number, data in publisher.found}
+    assert outcomes == [(b"a", numbers[b"a"]), (b"c", numbers[b"c"]), (b"b", PublishTimeout)]
+
+
+@pytest.mark.usefixtures("backbone")
 def test_messages_published_before_the_backbone_answers_are_queued(network: Network) -> None:
     network.loses = lambda datagram, source, target: True
     publisher = network.attach(Recording(), ("192.0.2.2", 7))

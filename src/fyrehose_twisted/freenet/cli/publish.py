@@ -164,5 +164,5 @@ class PacketLineSender(LineSender):
     """Sender of the lines of standard input. It prints the packet numbers."""
 
     def acknowledged(self, line: int, sequence: int) -> None:
-        """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
+        """See :class:`~fyrehose_twisted.process.line_publisher.LinePublisher`."""
         print(sequence)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.defer import CancelledError
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import MessageNotKept, MessageTooLarge, StateFileError
@@ -18,8 +19,12 @@ from fyrehose_twisted.fyrehose.protocol.publisher_file import PublisherState, ch
 from fyrehose_twisted.fyrehose.service.connect import join
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE
-from fyrehose_twisted.process.terminal import LinePublisher, open_input, print_error, print_hint, secret_from_options
+from fyrehose_twisted.process.line_publisher import LinePublisher
+from fyrehose_twisted.process.terminal import open_input, print_error, print_hint, secret_from_options
 from fyrehose_twisted.wording import pluralize
+
+BATCH_LINES = 256
+"""Maximum number of lines that are published at once; far fewer than half of the send queue."""
 
 LEAVE_HINT_DELAY = QUIET_TIME + 0.5
 """Seconds after which a publisher that is still leaving prints a hint."""
@@ -29,15 +34,20 @@ class MessagePublisher(LinePublisher):
     """Publisher of input lines."""
 
     def __init__(self, publisher: PublisherProtocol, kept: int) -> None:
-        super().__init__(MAX_DELIVERABLE if publisher.config.outbox.raw else MAX_ENVELOPED, "messages")
+        super().__init__(MAX_DELIVERABLE if publisher.config.outbox.raw else MAX_ENVELOPED, "messages", BATCH_LINES)
         self._publisher = publisher
         self._kept = kept
 
     async def when_room(self) -> None:
         await self._publisher.when_room()
 
-    def publish(self, line: bytes) -> Deferred[int]:
-        return self._publisher.publish(line, kept=self._kept)
+    def publish_lines(self, lines: Sequence[bytes], first: int) -> None:
+        self._publisher.publish_each(
+            lines,
+            lambda index, sequence: self.line_published(first + index, sequence),
+            lambda index, error: self.line_failed(first + index, error),
+            kept=self._kept,
+        )
 
 
 class ResumingPublisher(MessagePublisher):
@@ -53,27 +63,32 @@ class ResumingPublisher(MessagePublisher):
         self._lines_to_skip, self._expected_checksum = state.position, state.checksum
         self._checksum = 0
 
-    def publish(self, line: bytes) -> Deferred[int]:
-        if not self._lines_to_skip:
-            return super().publish(line)
-        self._lines_to_skip -= 1
-        self._checksum = chain_checksum(self._checksum, line)
-        if not self._lines_to_skip and self._checksum != self._expected_checksum:
-            self._refuse(f"the first {pluralize(self.lines_read, 'line')} are not those that were published")
-        return succeed(0)
+    def publish_lines(self, lines: Sequence[bytes], first: int) -> None:
+        skipped = min(self._lines_to_skip, len(lines))
+        for line in lines[:skipped]:
+            self._checksum = chain_checksum(self._checksum, line)
+        self._lines_to_skip -= skipped
+        if skipped and not self._lines_to_skip and self._checksum != self._expected_checksum:
+            self._in_flight -= len(lines)
+            self._refuse(f"the first {pluralize(first + skipped - 1, 'line')} are not those that were published")
+            return
+        for number in range(first, first + skipped):
+            self.line_published(number, 0)
+        if skipped < len(lines):
+            super().publish_lines(lines[skipped:], first + skipped)
 
     def failed(self, line: int, error: BaseException | None) -> None:
         super().failed(line, error)
         self.end(error)
 
     def connectionLost(self, reason: Failure | None = None) -> None:
-        """See :meth:`~fyrehose_twisted.process.terminal.LinePublisher.connectionLost`."""
+        """See :meth:`~fyrehose_twisted.process.line_publisher.LinePublisher.connectionLost`."""
         self.has_partial_line = bool(self._rest or self._oversized_bytes)
         self._rest, self._oversized_bytes = b"", 0
         super().connectionLost(reason)
 
-    def _publish(self, line: bytes | MessageTooLarge) -> None:
-        super()._publish(line)
+    def _publish(self, batch: MessageTooLarge | Sequence[bytes]) -> None:
+        super()._publish(batch)
         if self.problem is not None:
             self.end(self.problem)
 

@@ -41,7 +41,7 @@ class PublisherProtocol(SubscriberProtocol):
         if state is not None and self.config.outbox.raw:
             raise ConfigurationError("a publisher with a state needs envelopes; remove OutboxConfig(raw=True)")
         self.state = state
-        self._pending_publishes: dict[int, _PendingPublish] = {}
+        self._pending_publishes: dict[int, _PendingBatch | _PendingMessages] = {}
         self._room_waiters: list[Deferred[None]] = []
         self._linger: Linger | None = None
 
@@ -88,7 +88,8 @@ class PublisherProtocol(SubscriberProtocol):
         :raises NotConnected: if the protocol is not running.
         """
         published: Deferred[int] = Deferred()
-        self._publish((data,), kept, lambda sequences: published.callback(sequences[0]), published.errback)
+        batch = _PendingBatch(1, lambda sequences: published.callback(sequences[0]), published.errback)
+        self._publish((data,), kept, batch)
         return published
 
     def publish_many(self, messages: Sequence[bytes], *, kept: int = 0) -> Deferred[list[int]]:
@@ -101,16 +102,26 @@ class PublisherProtocol(SubscriberProtocol):
         if not messages:
             return succeed([])
         published: Deferred[list[int]] = Deferred()
-        self._publish(messages, kept, published.callback, published.errback)
+        self._publish(messages, kept, _PendingBatch(len(messages), published.callback, published.errback))
         return published
 
-    def _publish(
+    def publish_each(
         self,
         messages: Sequence[bytes],
-        kept: int,
-        done: Callable[[list[int]], None],
-        failed: Callable[[Exception], None],
+        published: Callable[[int, int], object],
+        failed: Callable[[int, Exception], object],
+        *,
+        kept: int = 0,
     ) -> None:
+        """Publish a batch of messages like :meth:`publish_many`, and report the outcome of each.
+
+        :param published: called with the index of a message in the batch, and its sequence number.
+        :param failed: called with the index of a message in the batch, and its error.
+        """
+        if messages:
+            self._publish(messages, kept, _PendingMessages(published, failed))
+
+    def _publish(self, messages: Sequence[bytes], kept: int, pending: _PendingBatch | _PendingMessages) -> None:
         node, driver = self.node, self.driver
         if node is None or driver is None or self.transport is None:
             raise NotConnected("the publisher is not running; join() a backbone before publish()")
@@ -119,8 +130,8 @@ class PublisherProtocol(SubscriberProtocol):
         tickets = node.publish_many(messages, driver.now(), kept=kept)
         if self.state is not None:
             self.state.sent(messages)
-        publication = _PendingPublish(tickets, done, failed)
-        self._pending_publishes.update(dict.fromkeys(tickets, publication))
+        pending.first_ticket = tickets[0]
+        self._pending_publishes.update(dict.fromkeys(tickets, pending))
         driver.flush()
 
     def when_room(self) -> Deferred[None]:
@@ -146,13 +157,13 @@ class PublisherProtocol(SubscriberProtocol):
                     self.state.failed(min(tickets))
                 for ticket in tickets:
                     late = PublishTimeout(f"the backbone did not confirm the message within {seconds:g} s")
-                    self._pending_publishes.pop(ticket).fail(late)
+                    self._pending_publishes.pop(ticket).fail(ticket, late)
             case DurabilityExpired(unkept):
                 seconds = self.config.outbox.timeout
                 if self.state is not None:
                     self.state.failed(min(message.ticket for message in unkept))
                 for ticket, sequence, had, wanted in unkept:
-                    self._pending_publishes.pop(ticket).fail(MessageNotKept(sequence, had, wanted, seconds))
+                    self._pending_publishes.pop(ticket).fail(ticket, MessageNotKept(sequence, had, wanted, seconds))
             case _:
                 super().event_received(event)
                 return
@@ -172,8 +183,8 @@ class PublisherProtocol(SubscriberProtocol):
         error = NotConnected(
             f"the publisher stopped before the message was confirmed{'' if self._error is None else f': {self._error}'}"
         )
-        for unpublished in publishing.values():
-            unpublished.fail(error)
+        for ticket, unpublished in publishing.items():
+            unpublished.fail(ticket, error)
         for room in waiting:
             room.errback(error)
         if self._linger is not None:
@@ -193,29 +204,48 @@ class PublisherProtocol(SubscriberProtocol):
         return node.send_queue.fill_ratio < 0.5 and len(node.durability) < 0.5 * self.config.outbox.queue_messages
 
 
-class _PendingPublish:
-    """Batch of messages with the callbacks of its publisher."""
+class _PendingBatch:
+    """Batch of messages with one outcome."""
 
-    __slots__ = ("_first", "_is_done", "_on_done", "_on_failure", "_remaining", "_sequences")
+    __slots__ = ("_is_done", "_on_done", "_on_failure", "_remaining", "_sequences", "first_ticket")
 
-    def __init__(self, tickets: range, done: Callable[[list[int]], None], failed: Callable[[Exception], None]) -> None:
-        self._first = tickets[0]
-        self._remaining = len(tickets)
-        self._sequences = [0] * len(tickets)
+    def __init__(self, size: int, done: Callable[[list[int]], None], failed: Callable[[Exception], None]) -> None:
+        self.first_ticket = 0
+        self._remaining = size
+        self._sequences = [0] * size
         self._on_done = done
         self._on_failure = failed
         self._is_done = False
 
     def acknowledge(self, ticket: int, sequence: int) -> None:
         """Record that one message was acknowledged."""
-        self._sequences[ticket - self._first] = sequence
+        self._sequences[ticket - self.first_ticket] = sequence
         self._remaining -= 1
         if not self._remaining and not self._is_done:
             self._on_done(self._sequences)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, ticket: int, error: Exception) -> None:
         """Record that one message, or all remaining messages, failed."""
         self._remaining -= 1
         if not self._is_done:
             self._is_done = True
             self._on_failure(error)
+
+
+class _PendingMessages:
+    """Batch of messages with an outcome each."""
+
+    __slots__ = ("_on_failure", "_on_published", "first_ticket")
+
+    def __init__(self, published: Callable[[int, int], object], failed: Callable[[int, Exception], object]) -> None:
+        self.first_ticket = 0
+        self._on_published = published
+        self._on_failure = failed
+
+    def acknowledge(self, ticket: int, sequence: int) -> None:
+        """Report that a message was acknowledged."""
+        self._on_published(ticket - self.first_ticket, sequence)
+
+    def fail(self, ticket: int, error: Exception) -> None:
+        """Report that a message failed."""
+        self._on_failure(ticket - self.first_ticket, error)

@@ -7,7 +7,8 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
-from fyrehose_twisted.process.terminal import LinePublisher, open_input, print_error
+from fyrehose_twisted.process.line_publisher import LinePublisher
+from fyrehose_twisted.process.terminal import open_input, print_error
 from fyrehose_twisted.wording import pluralize
 
 MAX_IN_FLIGHT = 100
@@ -31,18 +32,18 @@ class LineSender(LinePublisher):
         self._window_open: Deferred[None] | None = None
 
     async def when_room(self) -> None:
-        """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
+        """See :class:`~fyrehose_twisted.process.line_publisher.LinePublisher`."""
         if self._sends_in_flight >= self._window:
             self._window_open = Deferred()
             await self._window_open
 
     def publish(self, line: bytes) -> Deferred[int]:
-        """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
+        """See :class:`~fyrehose_twisted.process.line_publisher.LinePublisher`."""
         self._sends_in_flight += 1
         return Deferred.fromCoroutine(self._send_line(line))
 
     def failed(self, line: int, error: BaseException | None) -> None:
-        """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
+        """See :class:`~fyrehose_twisted.process.line_publisher.LinePublisher`."""
         self.problem = self.problem or f"line {line:,}: {error}"
 
     async def _send_line(self, line: bytes) -> int:

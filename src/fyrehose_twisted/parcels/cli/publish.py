@@ -15,8 +15,8 @@ from fyrehose_twisted.net.addresses import endpoint_factory_from, format_address
 from fyrehose_twisted.parcels.client.node_warnings import NO_ANSWER
 from fyrehose_twisted.parcels.client.tcp_publisher import ParcelsPublisher
 from fyrehose_twisted.parcels.wire.messages import MAX_EVENT
+from fyrehose_twisted.process.line_publisher import LinePublisher
 from fyrehose_twisted.process.terminal import (
-    LinePublisher,
     StandardOutput,
     open_input,
     print_error,
