@@ -1,13 +1,22 @@
-"""Time of one message, and of one event of a cluster, by stage.
+"""Time of one message, and of one event of a cluster, by stage, with real processes on loopback.
 
---nodes measures only the nodes, in a few seconds: they replay recorded inputs, one message every ms, without sockets
-and without the other nodes. The publisher publishes a message and receives it back, the backbone delivers it to both
-clients, the subscriber passes it to the application. The leader of a cluster orders an event of one client, which a
-follower stores. Timers are included, state files are not.
+A message passes the publisher (from publish() to the system call that sends), the server (from the return of epoll to
+the system call that sends) and the subscriber (from the return of epoll to the callback); between them is the kernel.
+In "one client" publisher and subscriber are the same process, as in the race. NATS has nats-py as its client; its
+server is traced by perf, where that is allowed. An event of a cluster passes the client, the leader, the follower that
+answers first, the leader again and the client again; one client publishes one event after another.
 
---counts adds instructions and cache misses for each message, counted by Valgrind; this takes minutes.
+Python processes take time stamps themselves. What these cost is measured, and so is the whole without them.
 
-Rates differ between machines and with other load; medians and counts hardly depend on other load.
+Processes: CPU time for each message, and instructions and cache misses where perf is allowed to count them.
+
+Nodes: nodes that replay recorded inputs, one message every ms, without sockets and without the other nodes. The
+publisher publishes a message and receives it back, the backbone delivers it to both clients, the subscriber passes it
+to the application. The leader of a cluster orders an event of one client, which a follower stores. Timers are included,
+state files are not. --nodes measures only these, in a few seconds. --counts adds instructions and cache misses, counted
+by Valgrind, which works everywhere and takes minutes.
+
+Times differ between machines and with other load; medians and counts of nodes hardly depend on other load.
 """
 
 from __future__ import annotations
@@ -16,21 +25,31 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 # OpenBLAS starts threads for numpy, which are unused here and disturb the measurement.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
+from parcels.nodes import Unfit
 from race.machine import describe
-from race.servers import Missing
+from race.servers import NATS, OURS, Missing
+from stages.clients import PARCELS
+from stages.counters import why_not
 from stages.counts import Counts, count, play_for_valgrind
+from stages.figures import CaseFigures, nodes_as_json, print_case, print_nodes
 from stages.nodes import Recording, record_cluster, record_stream
+from stages.processes import Outcome, Pace, Round, cases
 from stages.replay import Summary, Times, rounds_of, summarise
+from stages.stamps import cost
 
 from fyrehose_twisted.process.progress import ProgressBar
 
+SYSTEMS = (OURS, NATS, PARCELS)
+FACTS = ("processor", "cores", "system", "Python", "nats-server", "nats-py")
 COUNTED = 100
 """Messages that Valgrind counts, after as many to warm up."""
 
@@ -60,22 +79,49 @@ def count_nodes(options: argparse.Namespace, names: Sequence[str]) -> dict[str, 
     return count(names, [*arguments, *(f"--only={name}" for name in options.only or ())], COUNTED)
 
 
-def print_nodes(times: dict[str, Summary], counts: dict[str, Counts]) -> None:
-    """Print the table of the nodes."""
-    heads = ("median, µs", "99 %, µs", "CPU, µs", "instructions", "L1 misses", "LL misses")
-    print(f"{'one message in a node':<24}" + "".join(f"{head:>14}" for head in heads))
-    for name, summary in times.items():
-        cells = [f"{figure:.1f}" for figure in summary]
-        counted = counts.get(name)
-        cells += ["-"] * 3 if counted is None else [f"{figure:,.0f}" for figure in counted]
-        print(f"{name:<24}" + "".join(f"{cell:>14}" for cell in cells))
+def measure_processes(options: argparse.Namespace) -> tuple[list[CaseFigures], dict[str, str]]:
+    """Run all cases in turn, with and without time stamps; return figures, and what failed or is missing."""
+    hardware = why_not() is None
+    pace = Pace(options.rate, options.seconds, options.size)
+    outcomes: dict[str, dict[bool, list[Outcome]]] = {}
+    problems: dict[str, str] = {}
+    jobs = [
+        (case, stamped)
+        for _ in range(options.rounds)
+        for case in cases(options.members, options.system or list(SYSTEMS))
+        for stamped in (True, False)
+    ]
+    with ProgressBar(jobs, unit=" measurements") as progress:
+        for case, stamped in progress:
+            progress.set_description(case.name)
+            if case.system in problems or case.name in problems:
+                continue
+            try:
+                if case.system == NATS and find_spec("nats") is None:
+                    raise Missing("not installed: pip install nats-py")
+                with tempfile.TemporaryDirectory() as directory:
+                    outcome = Round(case, pace, Path(directory), stamped=stamped, hardware=hardware).run()
+            except Missing as missing:
+                problems[case.system] = str(missing)
+            except (RuntimeError, Unfit) as failure:
+                problems[case.name] = f"FAILED {failure}"
+            else:
+                outcomes.setdefault(case.name, {True: [], False: []})[stamped].append(outcome)
+    figures = [CaseFigures(name, each[True], each[False]) for name, each in outcomes.items() if each[False]]
+    return figures, problems
 
 
-def as_json(times: dict[str, Summary], counts: dict[str, Counts]) -> dict[str, Any]:
-    """Return the figures of the nodes."""
-    return {
-        name: summary._asdict() | (counts[name]._asdict() if name in counts else {}) for name, summary in times.items()
-    }
+def print_processes(figures: Sequence[CaseFigures], problems: dict[str, str]) -> None:
+    """Print the stages of all cases."""
+    for each in figures:
+        print_case(each)
+    wake_up, send = cost()
+    print(f"A time stamp takes {wake_up / 1e3:.2f} µs at a wake-up and {send / 1e3:.2f} µs at a send.")
+    if (reason := why_not()) is not None:
+        print(f"No instructions and cache misses of processes: {reason}.")
+    for name, problem in problems.items():
+        print(f"{name}: {problem}")
+    print()
 
 
 def parse_options() -> argparse.Namespace:
@@ -83,11 +129,14 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", action="store_true", help="only replay nodes, in a few seconds")
     parser.add_argument("--counts", action="store_true", help="count their instructions and cache misses as well")
-    parser.add_argument("--only", action="append", metavar="NODE", help="such as publisher; may be repeated")
+    parser.add_argument("--system", action="append", choices=SYSTEMS, help="of processes; may be repeated")
+    parser.add_argument("--rate", type=float, default=1_000.0, help="messages/s of a stream [%(default)g]")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each round of processes [%(default)g]")
+    parser.add_argument("--only", action="append", metavar="NODE", help="such as backbone; may be repeated")
     parser.add_argument("--members", type=int, action="append", help="of a cluster; may be repeated [2, 3]")
     parser.add_argument("--messages", type=int, default=2_000, help="of each replay [%(default)s]")
     parser.add_argument("--warm-up", type=int, default=200, help="messages before them [%(default)s]")
-    parser.add_argument("--rounds", type=int, default=3, help="replays of each node [%(default)s]")
+    parser.add_argument("--rounds", type=int, default=3, help="of each measurement [%(default)s]")
     parser.add_argument("--size", type=int, default=128, help="bytes of a message [%(default)s]")
     parser.add_argument("--directory", type=Path, default=Path("build/bench"), help="for results [%(default)s]")
     parser.add_argument("--valgrind", action="store_true", help=argparse.SUPPRESS)
@@ -102,18 +151,41 @@ def main() -> None:
     if options.valgrind:
         play_for_valgrind(record(options, 2 * COUNTED), COUNTED)
         return
-    facts = {name: fact for name, fact in describe().items() if name in ("processor", "cores", "system", "Python")}
-    times, counts = measure_nodes(options), {}
-    try:
-        counts = count_nodes(options, list(times)) if options.counts else {}
-    except Missing as missing:
-        print(f"no counts: valgrind is {missing}", file=sys.stderr)
-    print(", ".join(f"{name} {fact}" for name, fact in facts.items()))
+    machine = {name: fact for name, fact in describe().items() if name in FACTS}
+    print(", ".join(f"{name} {fact}" for name, fact in machine.items()), end="\n\n")
+    figures, problems = ([], {}) if options.nodes else measure_processes(options)
+    if not options.nodes:
+        print_processes(figures, problems)
+    times = measure_nodes(options)
+    counts: dict[str, Counts] = {}
+    if options.counts:
+        try:
+            counts = count_nodes(options, list(times))
+        except Missing as missing:
+            print(f"No instructions of nodes: valgrind is {missing}.")
     print_nodes(times, counts)
+    write(options, machine, figures, nodes_as_json(times, counts))
+    if any(problem.startswith("FAILED") for problem in problems.values()):
+        sys.exit(1)
+
+
+def write(
+    options: argparse.Namespace, machine: dict[str, str], figures: Sequence[CaseFigures], nodes: dict[str, Any]
+) -> None:
+    """Write the results and the plot."""
     options.directory.mkdir(parents=True, exist_ok=True)
     path = options.directory / "stages.json"
-    path.write_text(json.dumps({"machine": facts, "nodes": as_json(times, counts)}, indent=1) + "\n")
-    print(f"\nThe figures are in {path}.")
+    results = {"machine": machine, "cases": {each.name: each.as_json() for each in figures}, "nodes": nodes}
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    print(f"All figures are in {path}.")
+    drawn = [each for each in figures if each.rows]
+    if drawn and find_spec("matplotlib") is None:
+        print("There is no plot: pip install matplotlib")
+    elif drawn:
+        from stages.plot import draw
+
+        for plot in draw(drawn, options.directory, machine):
+            print(f"The plot is in {plot}.")
 
 
 if __name__ == "__main__":

@@ -25,9 +25,8 @@ class OurCluster(Cluster):
         ports = free_ports(2 * self.size)
         self.places = [("127.0.0.1", port) for port in ports[: self.size]]
         self.urls = [f"http://127.0.0.1:{port}" for port in ports[self.size :]]
-        twistd = str(Path(sys.executable).parent / "twistd")
         for index, (port, http) in enumerate(zip(ports[: self.size], ports[self.size :], strict=True)):
-            command = [twistd, "-n", "--pidfile=", "parcels-node", "--name", f"n{index}"]
+            command = [*self.twistd(index), "-n", "--pidfile=", "parcels-node", "--name", f"n{index}"]
             command += ["--listen", f"tcp:{port}:interface=127.0.0.1", "--http", f"tcp:{http}:interface=127.0.0.1"]
             command += [] if index else ["--bootstrap"]
             # The others discover one another through the first.
@@ -36,6 +35,10 @@ class OurCluster(Cluster):
         for index in range(self.size):
             wait_until(lambda index=index: self._knows_all(index), "our cluster works", self.nodes)
         self.leader = int(self.state(0)["leader"][1:])
+
+    def twistd(self, index: int) -> list[str]:
+        """Return the command of a node's twistd, without its arguments."""
+        return [str(Path(sys.executable).parent / "twistd")]
 
     def state(self, index: int) -> Any:
         """Return a node's state of the cluster."""

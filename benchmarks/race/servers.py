@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -198,11 +198,16 @@ def start_plain(directory: Path) -> Broker:
     return Broker(PLAIN, command, (port, port), directory / "plain.log")
 
 
-def start_ours(directory: Path, place: Place = ON_LOOPBACK) -> Broker:
+def start_ours(
+    directory: Path,
+    place: Place = ON_LOOPBACK,
+    *,
+    twistd: Sequence[str] = (str(Path(sys.executable).parent / "twistd"),),
+) -> Broker:
     """Start a backbone with a state file of its own."""
     port = free_port(socket.SOCK_DGRAM)
     state = directory / f"state.{port}"
-    command = [str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile=", "fyrehose-backbone"]
+    command = [*twistd, "-n", "--pidfile=", "fyrehose-backbone"]
     command += ["--state", str(state), "--start-at=1", "--settle-time=0", "--max-per-host=1024", "--port", str(port)]
     command += ["--interface", place.host, "--open"]
     broker = Broker(OURS, command, (port, port), directory / f"fyrehose.{port}.log", place)

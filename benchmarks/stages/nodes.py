@@ -26,9 +26,7 @@ BACKBONE: Address = ("10.0.0.1", 2323)
 SUBSCRIBER: Address = ("10.0.0.2", 4000)
 PUBLISHER: Address = ("10.0.0.3", 4000)
 SETTLED = 3.0
-"""Seconds after which nodes know one another."""
-REPAIRED = 1.0
-"""Seconds after which the last message has arrived, even if it is the first and no other follows."""
+"""Seconds after which nodes know one another, and the last message has arrived although no other follows."""
 
 Make = Callable[[Timeline, Callable[..., None]], Host]
 
@@ -98,7 +96,7 @@ def record_stream(messages: int, size: int) -> dict[str, Recording]:
         network.message = number
         network.hosts[PUBLISHER].record(number, "publish", number.to_bytes(8, "big").ljust(size, b"."))
         network.run(PERIOD)
-    network.run(REPAIRED)
+    network.run(SETTLED)
     hosts = network.hosts
     found = {
         name: Recording(makers[name][1], hosts[makers[name][0]].inputs, hosts[makers[name][0]].events)
@@ -167,7 +165,7 @@ def record_cluster(events: int, size: int, members: int) -> dict[str, Recording]
         network.message = number
         client.publish(number, number.to_bytes(8, "big").ljust(size, b"."))
         network.run(PERIOD)
-    network.run(REPAIRED)
+    network.run(SETTLED)
     if client.acknowledged != events:
         raise RuntimeError(f"{client.acknowledged} of {events} events were acknowledged")
     follower = (leader + 1) % members
