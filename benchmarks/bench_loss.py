@@ -239,9 +239,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement [%(default)g]")
     parser.add_argument("--warm-up", type=float, default=0.5, help="seconds before it [%(default)g]")
     parser.add_argument("--size", type=int, default=128, help="bytes of payload [%(default)s]")
-    parser.add_argument(
-        "--loss", type=float, action="append", help="on the link; may be repeated [0, 0.01, 0.05]"
-    )
+    parser.add_argument("--loss", type=float, action="append", help="on the link; may be repeated [0, 0.01, 0.05]")
     parser.add_argument("--network", action="append", choices=(LINK, LOOPBACK), help="measure this one only")
     parser.add_argument("--system", action="append", choices=(OURS, NATS_PY), help="measure this one only")
     parser.add_argument("--offload", action="store_true", help="leave segmentation offload on")

@@ -17,16 +17,21 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     MAX_SEQUENCE,
     Deliver,
     Dialect,
+    Forward,
     Packet,
     PacketType,
     Push,
+    Request,
 )
 from fyrehose_twisted.fyrehose.wire.run_codec import (
     VECTOR_MINIMUM,
     count_leading_pushes,
+    decode_ranges,
     encode_pushes,
+    encode_ranges,
     number_pushes,
     split_delivers,
+    split_types,
 )
 
 Vector = dict[str, Any]
@@ -101,7 +106,7 @@ def packets(buffer: bytearray, run: DatagramRun) -> list[Packet | None]:
 
 def leading_one_by_one(buffer: bytearray, run: DatagramRun) -> int:
     kinds = [
-        (packet.dialect, packet.confirm) if isinstance(packet, Push) else (None, False)
+        (packet.dialect, packet.confirm, packet.again) if isinstance(packet, Push) else (None, False, False)
         for packet in packets(buffer, run)
     ]
     return len(list(takewhile(lambda kind: kind == kinds[0] and kind[0] is Dialect.V2, kinds)))
@@ -119,11 +124,29 @@ def delivered_one_by_one(buffer: bytearray, run: DatagramRun) -> list[Stretch] |
     return stretches
 
 
+def ranges_one_by_one(buffer: bytearray, run: DatagramRun) -> tuple[Address, list[tuple[int, int]]] | None:
+    found = list(packets(buffer, run))
+    if len({(type(packet), getattr(packet, "address", None)) for packet in found}) != 1:
+        return None
+    ranges = [(packet.first, packet.last) for packet in found if isinstance(packet, Request | Forward)]
+    return (found[0].address, ranges) if isinstance(found[0], Request | Forward) else None
+
+
+def parts_one_by_one(buffer: bytearray, run: DatagramRun) -> list[tuple[int, list[bytes]]]:
+    datagrams = [bytes(buffer[at : at + run.size]) for at in range(run.start, run.stop, run.size or 1)]
+    return [(kind, list(equal)) for kind, equal in groupby(datagrams, lambda datagram: datagram[0])]
+
+
 def check(buffer: bytearray, run: DatagramRun) -> None:
     """Compare the run codec with ``decode``; the run must stay unchanged."""
     before = bytes(buffer)
     assert count_leading_pushes(buffer, run) == leading_one_by_one(buffer, run)
     assert split_delivers(buffer, run) == delivered_one_by_one(buffer, run)
+    assert decode_ranges(buffer, run) == ranges_one_by_one(buffer, run)
+    if run.size:
+        parts = [(buffer[part.start], parts_one_by_one(buffer, part)) for part in split_types(buffer, run)]
+        assert [more for _, part in parts for more in part] == parts_one_by_one(buffer, run)
+        assert all(len(part) == 1 for _, part in parts)
     assert buffer == before
 
 
@@ -139,6 +162,23 @@ class TestEquivalenceToDecode:
             if datagram or count == 1:
                 check(*run_of([datagram] * count))
 
+    @given(
+        st.sampled_from([Request, Forward]),
+        st.lists(st.tuples(sequences(1), sequences(1)).map(sorted), min_size=1, max_size=20),
+        st.lists(st.tuples(st.integers(0, 19), st.integers(0, 18), st.integers(0, 255)), max_size=2),
+    )
+    def test_the_run_codec_equals_decode_for_ranges(
+        self, kind: type[Request | Forward], ranges: list[list[int]], wrong: list[tuple[int, int, int]]
+    ) -> None:
+        datagrams = [encode(kind(PEER, first, last)) for first, last in ranges]
+        burst = encode_ranges(PacketType(datagrams[0][0]), PEER, [(first, last) for first, last in ranges])
+        assert list(map(bytes, burst.iter_datagrams())) == datagrams
+        buffer, run = run_of(datagrams)
+        assert decode_ranges(buffer, run) == (PEER, [(first, last) for first, last in ranges])
+        for row, position, byte in wrong:
+            buffer[row % run.rows * run.size + position] = byte
+        check(buffer, run)
+
     @pytest.mark.parametrize("kind", DATA_TYPES)
     @pytest.mark.parametrize("header", [PUSH_V1_HEADER.size, DATA_HEADER.size])
     @pytest.mark.parametrize("length", [255, 256, 257, MAX_DATA, MAX_DATA + 1, 65_535])
@@ -153,7 +193,7 @@ class TestEquivalenceToDecode:
         for wrong in range(count):
             for position in (0, 1, 2):
                 spoilt = bytearray(buffer)
-                spoilt[wrong * run.size + position] ^= 0x40
+                spoilt[wrong * run.size + position] ^= 0x20
                 assert count_leading_pushes(spoilt, run) == wrong
 
     @pytest.mark.parametrize("count", COUNTS[1:])
@@ -163,8 +203,8 @@ class TestEquivalenceToDecode:
             buffer, run = run_of([encode(packet)] * count)
             for wrong, (early, late) in product(range(count - 1), permutations((0, 1, 2), 2)):
                 spoilt = bytearray(buffer)
-                spoilt[wrong * run.size + early] ^= 0x40
-                spoilt[-run.size + late] ^= 0x40
+                spoilt[wrong * run.size + early] ^= 0x20
+                spoilt[-run.size + late] ^= 0x20
                 assert count_leading_pushes(spoilt, run) == (wrong if isinstance(packet, Push) else 0)
                 assert split_delivers(spoilt, run) is None
 

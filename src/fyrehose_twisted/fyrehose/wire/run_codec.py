@@ -9,18 +9,20 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from itertools import groupby
+from socket import inet_ntoa
 
 import numpy as np
 
 from fyrehose_twisted.datagrams import DatagramRun
-from fyrehose_twisted.effects import Burst
-from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, PUSH_V1_HEADER, push_header
-from fyrehose_twisted.fyrehose.wire.packets import CONFIRM, MAX_DATA, Dialect, PacketType
+from fyrehose_twisted.effects import Address, Burst
+from fyrehose_twisted.fyrehose.wire.address import pack_address
+from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, PUSH_V1_HEADER, RANGE, push_header
+from fyrehose_twisted.fyrehose.wire.packets import AGAIN, CONFIRM, MAX_DATA, Dialect, PacketType
 
 VECTOR_MINIMUM = 12
 """Minimum number of datagrams for which columns are faster than one header after the other."""
 
-_PUSHES = (PacketType.PUSH, PacketType.PUSH | CONFIRM)
+_PUSHES = tuple(int(PacketType.PUSH | confirm | again) for confirm in (0, CONFIRM) for again in (0, AGAIN))
 _SEQUENCE = struct.Struct(">HI")
 _SEQUENCE_OFFSET = 3
 _TYPE_AND_LENGTH = PUSH_V1_HEADER
@@ -32,8 +34,48 @@ _SECOND_BYTES = bytes(number >> 8 for number in range(_CYCLE))
 _LAST_BYTES = bytes(range(256)) * 256
 
 
+def split_types(buffer: bytearray, run: DatagramRun) -> list[DatagramRun]:
+    """Return the parts of a run whose datagrams have the same first byte."""
+    start, stop, size, count, _, _ = run
+    if count == 1:
+        return [run]
+    kinds = buffer[start:stop:size]
+    if kinds.count(kinds[0]) == count:
+        return [run]
+    parts = []
+    for _, equal in groupby(kinds):
+        rows = len(list(equal))
+        parts.append(run._replace(start=start, stop=start + rows * size, rows=rows))
+        start += rows * size
+    return parts
+
+
+def encode_ranges(kind: PacketType, address: Address, ranges: Sequence[tuple[int, int]]) -> Burst:
+    """Return a burst of REQUESTs or FORWARDs for ``address``, one for each of ``ranges``."""
+    host, port = pack_address(address)
+    mask = 0xFFFFFFFF
+    rows = [RANGE.pack(kind, host, port, a >> 32, a & mask, b >> 32, b & mask) for a, b in ranges]
+    return Burst(b"".join(rows), RANGE.size)
+
+
+def decode_ranges(buffer: bytearray, run: DatagramRun) -> tuple[Address, list[tuple[int, int]]] | None:
+    """Return the address and the ranges of a run of REQUESTs or FORWARDs.
+
+    :return: ``None`` if they are malformed, or have different types or addresses.
+    """
+    start, stop, size, _, _, truncated = run
+    if truncated or size != RANGE.size or buffer[start] not in (PacketType.REQUEST, PacketType.FORWARD):
+        return None
+    rows = list(RANGE.iter_unpack(memoryview(buffer)[start:stop]))
+    (_, host, port), *others = {row[:3] for row in rows}
+    ranges = [(row[3] << 32 | row[4], row[5] << 32 | row[6]) for row in rows]
+    if others or any(first > last for first, last in ranges):
+        return None
+    return (inet_ntoa(host), port), ranges
+
+
 def count_leading_pushes(buffer: bytearray, run: DatagramRun) -> int:
-    """Return the number of version 2 PUSHes at the start of a run, either all with CONFIRM or all without."""
+    """Return the number of version 2 PUSHes at the start of a run, all with the same CONFIRM and AGAIN."""
     start, stop, size, count, _, truncated = run
     if truncated or size < DATA_HEADER.size:
         return 0

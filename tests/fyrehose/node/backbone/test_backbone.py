@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from random import Random
 from typing import Any
 
@@ -1343,10 +1343,24 @@ def runs(draw: st.DrawFn) -> list[Arrival]:
     return [(draw(packet), peer, draw(st.integers(0, 9)) == 9)] * draw(st.integers(1, 3))
 
 
+@st.composite
+def repairs(draw: st.DrawFn) -> list[Arrival]:
+    """A client that publishes, retransmits and requests, to exercise the columnar paths for these."""
+    peer = draw(st.sampled_from(PEERS[:2]))
+    counters = st.lists(st.integers(0, 9), min_size=1, max_size=12)
+    data = [wrap(b"someones", counter, b"x" * draw(st.integers(0, 1))) for counter in draw(counters)]
+    pushes = [encode(Push(each, again=again)) for again in draw(st.lists(st.booleans(), max_size=3)) for each in data]
+    pairs = draw(st.lists(st.tuples(st.integers(0, 40), st.sampled_from([0, 0, 0, 1, 5])), max_size=12))
+    if draw(st.booleans()):
+        pairs.sort()
+    requests = [encode(Request(ANY_ADDRESS, first, first + more)) for first, more in pairs]
+    return [(datagram, peer, False) for datagram in [encode(Keepalive(token=TOKEN)), *pushes, *requests]]
+
+
 streams = st.lists(
     st.tuples(
         st.sampled_from([0.0, 0.4, 2.5, 5.0, -7.0]),
-        st.lists(runs(), max_size=12).map(lambda groups: [arrival for group in groups for arrival in group]),
+        st.lists(runs() | repairs(), max_size=12).map(lambda groups: list(chain.from_iterable(groups))),
     ),
     min_size=1,
     max_size=4,
@@ -1360,6 +1374,7 @@ configurations = st.sampled_from(
         {"last": MAX_SEQUENCE - 40, "bound": MAX_SEQUENCE - 30},
         {"secret": SECRET},
         {"allow_push": AddressList(["192.0.2.0/29"]), "allow": AddressList(["192.0.2.0/24"])},
+        {"request_rate": 1.0, "request_burst": 6.0},
         {"max_clients": 2, "trust_addresses": True, "request_rate": 1.0, "request_burst": 3.0},
     ]
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from math import ceil
 
@@ -29,6 +29,7 @@ from fyrehose_twisted.fyrehose.node.backbone.stream_claims import StreamClaims
 from fyrehose_twisted.fyrehose.node.base import DatagramNode
 from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, encode, encode_deliver
 from fyrehose_twisted.fyrehose.wire.packets import (
+    AGAIN,
     ANY_ADDRESS,
     CONFIRM,
     MAX_DELIVERABLE,
@@ -41,10 +42,16 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     Keepalive,
     KeepaliveAck,
     Packet,
+    PacketType,
     Push,
     Request,
 )
-from fyrehose_twisted.fyrehose.wire.run_codec import count_leading_pushes, number_pushes
+from fyrehose_twisted.fyrehose.wire.run_codec import (
+    count_leading_pushes,
+    decode_ranges,
+    number_pushes,
+    split_types,
+)
 from fyrehose_twisted.interfaces import IDatagramNode, IForwardPolicy, Outputs
 from fyrehose_twisted.token_bucket import KeyedTokenBuckets
 
@@ -141,15 +148,22 @@ class Backbone(DatagramNode):
         self._now = now
         self._expire(now)
         self.counters.datagrams += len(batch)
-        for run in batch.runs:
-            pushes = self._count_publishable(batch, run, now)
-            if pushes:
-                self._publish_run(batch, run, pushes, now)
-            if pushes == run.rows:
-                continue
-            for row, datagram in enumerate(batch.datagrams(run)):
-                if row >= pushes:
-                    self._receive_datagram(datagram, run.peer, run.truncated, now)
+        for whole in batch.runs:
+            for run in split_types(batch.buffer, whole):
+                self._receive_run(batch, run, now)
+
+    def _receive_run(self, batch: Batch, run: DatagramRun, now: float) -> None:
+        """Handle datagrams whose first bytes are equal: those that allow it in one piece, the others one by one."""
+        pushes = self._count_publishable(batch, run, now)
+        if pushes and batch.buffer[run.start] & AGAIN:
+            self._publish_again(batch, run, pushes, now)
+        elif pushes:
+            self._publish_run(batch, run, pushes, now)
+        if pushes == run.rows or (run.rows > 1 and self._requests_received(batch, run, now)):
+            return
+        for row, datagram in enumerate(batch.datagrams(run)):
+            if row >= pushes:
+                self._receive_datagram(datagram, run.peer, run.truncated, now)
 
     def receive(self, packet: Packet, peer: Address, now: float) -> None:
         """Handle a packet from ``peer``."""
@@ -235,6 +249,27 @@ class Backbone(DatagramNode):
         refusal = self._repair(address, request.first, min(request.last, self.sequencer.last), now)
         if refusal is not None:
             self._drop(refusal, peer, f"REQUEST for {request.first} to {request.last}: {REFUSAL_TEXTS[refusal]}", now)
+
+    def _requests_received(self, batch: Batch, run: DatagramRun, now: float) -> bool:
+        """Handle a run of REQUESTs, as :meth:`request_received` does one by one, if all are answered at once.
+
+        :return: whether they were. If not, nothing has changed.
+        """
+        requests = decode_ranges(batch.buffer, run) if batch.buffer[run.start] == PacketType.REQUEST else None
+        if requests is None or self.state is not BackboneState.SERVING:
+            return False
+        address, ranges = _resolve_address(requests[0], run.peer), requests[1]
+        client = self._client_table.get(address)
+        if client is None or not self._client_table.may_request(address, run.peer):
+            return False
+        budget = self._request_budgets.bucket(address, now)
+        if budget.available(now) < len(ranges) or not self._repair_run(address, ranges, now):
+            return False
+        budget.spend(len(ranges))
+        self.counters.requests += len(ranges)
+        client.traffic.requests += len(ranges)
+        client.traffic.requested_at = now
+        return True
 
     def tick(self, now: float) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.tick`."""
@@ -340,6 +375,26 @@ class Backbone(DatagramNode):
         if confirm:
             self._confirm(burst, run.peer)
 
+    def _publish_again(self, batch: Batch, run: DatagramRun, count: int, now: float) -> None:
+        """Number the retransmitted PUSHes at the start of a run that have no number yet, and redeliver the others."""
+        redeliver, new, seen = self.repair_dispatcher.redeliver, run.start, set[bytes]()
+        for position in range(run.start, run.start + count * run.size, run.size):
+            data = bytes(batch.view[position + DATA_HEADER.size : position + run.size])
+            if data in seen or self.repair_dispatcher.has_numbered(data):
+                # The messages before it come first.
+                self._publish_rows(batch, run, new, position, now)
+                new, seen = position, set()
+                if redeliver(data, run.peer):
+                    self.counters.repeated += 1
+                    new += run.size
+                    continue
+            seen.add(data)
+        self._publish_rows(batch, run, new, run.start + count * run.size, now)
+
+    def _publish_rows(self, batch: Batch, run: DatagramRun, start: int, stop: int, now: float) -> None:
+        if start < stop:
+            self._publish_run(batch, run._replace(start=start), (stop - start) // run.size, now)
+
     def _deliver(self, datagrams: Datagram | Burst, count: int, data_bytes: int) -> None:
         self._flush_replies()
         counters, subscribers = self.counters, self._client_table.subscribers
@@ -405,6 +460,10 @@ class Backbone(DatagramNode):
     def _repair(self, address: Address, first: int, last: int, now: float) -> str | None:
         """Send or request ``first`` to ``last`` for a client. Return the reason if that is impossible."""
         return self.repair_dispatcher.request(address, first, last, now)
+
+    def _repair_run(self, address: Address, ranges: Sequence[tuple[int, int]], now: float) -> bool:
+        """Send all of ``ranges`` to a client, if that is possible at once. Return whether it was."""
+        return ranges[-1][1] <= self.sequencer.last and self.repair_dispatcher.request_run(address, ranges, now)
 
     def _forget_backlog(self) -> None:
         self._push_backlog.forget()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from zope.interface import implementer
 
@@ -284,6 +284,10 @@ class GroupBackbone(Backbone):
             if member != self.authority.leader:
                 self._send(encode(Forward(address, first, min(last, self._first_of_term - 1))), member)
         return None
+
+    def _repair_run(self, address: Address, ranges: Sequence[tuple[int, int]], now: float) -> bool:
+        # Up to the marker of the term, numbers need the attention of _repair().
+        return ranges[0][0] > self._first_of_term and super()._repair_run(address, ranges, now)
 
     def _refusal_reason(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> str | None:
         return super()._refusal_reason(keepalive, address, peer, self._to_utc(now))

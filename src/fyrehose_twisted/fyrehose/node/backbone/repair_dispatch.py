@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fyrehose_twisted.effects import Address, Burst, Datagram
 from fyrehose_twisted.fyrehose.config import BackboneConfig
@@ -113,10 +113,31 @@ class RepairDispatcher:
             return self._retransmit(requester, max(first, buffer.first), last, now)
         return None
 
+    def request_run(self, requester: Address, ranges: Sequence[tuple[int, int]], now: float) -> bool:
+        """Send all of ``ranges`` to a client, as :meth:`request` does one by one, if the limits allow that at once.
+
+        :param ranges: at least one, up to the last assigned number.
+        :return: whether they were sent. If not, nothing has changed.
+        """
+        retransmissions, first = self._retransmit_scheduler, ranges[0][0]
+        buffer = retransmissions.buffer
+        if first < buffer.first or buffer.age(first) > URGENT_AGE:
+            return False
+        datagrams = retransmissions.take_at_once(requester, ranges, now)
+        if datagrams is None:
+            return False
+        self._counters.answered += len(ranges)
+        self._reply(requester, *datagrams)
+        return True
+
     def answer_from_memory(self, requester: Address, first: int, last: int, now: float) -> str | None:
         """Send what is left of ``first`` to ``last``. Return the reason if that is impossible."""
         first = max(first, self._retransmit_scheduler.buffer.first)
         return self._retransmit(requester, first, last, now) if first <= last else "forward_not_held"
+
+    def has_numbered(self, data: bytes) -> bool:
+        """Return whether :meth:`redeliver` finds the message."""
+        return self._retransmit_scheduler.buffer.find(data) is not None
 
     def redeliver(self, data: bytes, peer: Address) -> bool:
         """Send the DELIVER of an already numbered message to its publisher. Return whether the message was found."""

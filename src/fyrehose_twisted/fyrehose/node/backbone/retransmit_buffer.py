@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import pairwise
 
 from fyrehose_twisted.effects import Address, Burst, Datagram
 from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER
@@ -155,6 +157,21 @@ class RetransmitBuffer:
             position += 1
         return taken, first, spent
 
+    def read_ranges(self, ranges: Sequence[tuple[int, int]], byte_limit: float) -> tuple[list[Datagram | Burst], int]:
+        """Return the datagrams of ``ranges``, which must be in the buffer, and their size in bytes.
+
+        :return: an incomplete result, whose size is over ``byte_limit`` bytes, if they exceed that limit.
+        """
+        taken: list[Datagram | Burst] = []
+        spent = 0
+        for first, last in ranges:
+            datagrams, _, size = self.read(first, last, byte_limit - spent + 1)
+            taken += datagrams
+            spent += size
+            if spent > byte_limit:
+                break
+        return taken, spent
+
     def _position(self, sequence: int) -> int:
         return bisect_right(self._firsts, sequence, self._dropped_chunks) - 1
 
@@ -224,6 +241,36 @@ class RetransmitScheduler:
         if waiting is not None and not waiting:
             del self._pending[requester]
         return sent
+
+    def take_at_once(
+        self, requester: Address, ranges: Sequence[tuple[int, int]], now: float
+    ) -> list[Datagram | Burst] | None:
+        """Return the datagrams of ``ranges`` for one client, without the queue.
+
+        :param ranges: numbers in the buffer.
+        :return: ``None`` if they do not rise, the client has queued retransmissions, or a limit is exceeded.
+        """
+        budget = self._budgets.bucket(requester, now)
+        room = min(budget.available(now), self._total_budget.available(now))
+        if (
+            requester in self._pending
+            or self.pending_ranges + len(ranges) > MAX_RANGES
+            or len(ranges) > MAX_RANGES_EACH
+        ):
+            return None
+        if any(last - first >= ANSWER_LIMIT for first, last in ranges):
+            return None
+        if any(following <= last for (_, last), (following, _) in pairwise(ranges)):
+            return None
+        datagrams, spent = self.buffer.read_ranges(ranges, room)
+        if spent > room:
+            return None
+        budget.spend(spent)
+        self._total_budget.spend(spent)
+        count = sum(last - first + 1 for first, last in ranges)
+        self.retransmitted += count
+        self._retransmitted_by_client[requester] = self._retransmitted_by_client.get(requester, 0) + count
+        return datagrams
 
     def next_deadline(self, now: float) -> float | None:
         """Return the time at which :meth:`take_due` may continue, ``None`` if nothing is queued."""
