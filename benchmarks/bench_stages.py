@@ -35,11 +35,12 @@ from typing import Any
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 from parcels.nodes import Unfit
+from parcels.other_load import Busy, share_of_others
 from race.machine import describe
 from race.servers import NATS, OURS, Missing
 from stages.clients import PARCELS
 from stages.counters import why_not
-from stages.counts import Counts, count, play_for_valgrind
+from stages.counts import Counts, count
 from stages.figures import CaseFigures, nodes_as_json, print_case, print_nodes
 from stages.nodes import Recording, record_cluster, record_stream
 from stages.processes import Outcome, Pace, Round, cases
@@ -50,7 +51,7 @@ from fyrehose_twisted.process.progress import ProgressBar
 
 SYSTEMS = (OURS, NATS, PARCELS)
 FACTS = ("processor", "cores", "system", "Python", "nats-server", "nats-py")
-COUNTED = 100
+COUNTED = 200
 """Messages that Valgrind counts, after as many to warm up."""
 
 
@@ -71,12 +72,6 @@ def measure_nodes(options: argparse.Namespace) -> dict[str, Summary]:
         for name, result in progress:
             times[name].append(result)
     return {name: summarise(each) for name, each in times.items()}
-
-
-def count_nodes(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Counts]:
-    """Count instructions and cache misses of the nodes of these names."""
-    arguments = [__file__, "--valgrind", f"--size={options.size}", *(f"--members={each}" for each in options.members)]
-    return count(names, [*arguments, *(f"--only={name}" for name in options.only or ())], COUNTED)
 
 
 def measure_processes(options: argparse.Namespace) -> tuple[list[CaseFigures], dict[str, str]]:
@@ -139,7 +134,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="of each measurement [%(default)s]")
     parser.add_argument("--size", type=int, default=128, help="bytes of a message [%(default)s]")
     parser.add_argument("--directory", type=Path, default=Path("build/bench"), help="for results [%(default)s]")
-    parser.add_argument("--valgrind", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.members = options.members or [2, 3]
     return options
@@ -148,19 +142,19 @@ def parse_options() -> argparse.Namespace:
 def main() -> None:
     """Measure, print, and write the results."""
     options = parse_options()
-    if options.valgrind:
-        play_for_valgrind(record(options, 2 * COUNTED), COUNTED)
-        return
     machine = {name: fact for name, fact in describe().items() if name in FACTS}
     print(", ".join(f"{name} {fact}" for name, fact in machine.items()), end="\n\n")
+    since = Busy.now()
     figures, problems = ([], {}) if options.nodes else measure_processes(options)
     if not options.nodes:
         print_processes(figures, problems)
+        others, stolen = share_of_others(since)
+        print(f"Other processes used {others:.2f} cores meanwhile, the host {stolen:.2f}.\n")
     times = measure_nodes(options)
     counts: dict[str, Counts] = {}
     if options.counts:
         try:
-            counts = count_nodes(options, list(times))
+            counts = count(record(options, 2 * COUNTED), COUNTED)
         except Missing as missing:
             print(f"No instructions of nodes: valgrind is {missing}.")
     print_nodes(times, counts)

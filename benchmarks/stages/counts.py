@@ -7,19 +7,22 @@ machine, always warm. The counts differ by less than a hundredth from run to run
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from race.servers import program
 
+from stages.network import SETUP
 from stages.nodes import Recording
-from stages.replay import check, prepare
+from stages.replay import check, play, prepare
 
 MARKER = "getppid"
 """Function of the C library that Python calls, and nothing else: Callgrind writes its counts before each call."""
@@ -38,37 +41,24 @@ class Counts(NamedTuple):
     last_level: float
 
 
-def play_for_valgrind(recordings: dict[str, Recording], warm_up: int) -> None:
-    """Replay each recording once, with a marker before and after the messages to be counted."""
-    for recording in recordings.values():
-        calls, host = prepare(recording)
-        move = host.clock.move
-        for number, call in enumerate(calls):
-            if number == warm_up + 1:
-                os.getppid()
-            for at, method, arguments in call:
-                move(at)
-                method(*arguments)
-        os.getppid()
-        check(recording, host)
+def count(recordings: dict[str, Recording], warm_up: int) -> dict[str, Counts]:
+    """Replay each recording; return the counts for one of the messages after the first ``warm_up``.
 
-
-def count(names: Sequence[str], arguments: Sequence[str], messages: int) -> dict[str, Counts]:
-    """Return the counts of each node for one of ``messages``.
-
-    :param arguments: of the Python program that calls :func:`play_for_valgrind` for the nodes of these names.
     :raises Missing: if Valgrind is not installed.
     """
     valgrind = program("valgrind", "valgrind")
     with tempfile.TemporaryDirectory() as directory:
-        out = Path(directory) / "out"
+        out, file = Path(directory) / "out", Path(directory) / "recordings"
+        file.write_bytes(pickle.dumps(list(recordings.values())))
         command = [valgrind, "--tool=callgrind", f"--callgrind-out-file={out}", "--cache-sim=yes"]
-        command += [f"--dump-before={MARKER}", sys.executable, *arguments]
+        command += [f"--dump-before={MARKER}", sys.executable, __file__, str(file), str(warm_up)]
         done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False)
         if done.returncode:
             raise RuntimeError(f"Valgrind: {done.stderr.decode(errors='replace')[-2_000:]}")
         # Parts are numbered from 1; every second ends at the second marker of a node.
-        return {name: parse(Path(f"{out}.{2 * number}").read_bytes(), messages) for number, name in enumerate(names, 1)}
+        parts = [Path(f"{out}.{2 * number}").read_bytes() for number in range(1, len(recordings) + 1)]
+    counted = [len({one.message for one in each.inputs} - {SETUP}) - warm_up for each in recordings.values()]
+    return {name: parse(part, messages) for name, part, messages in zip(recordings, parts, counted, strict=True)}
 
 
 def parse(profile: bytes, messages: int) -> Counts:
@@ -81,3 +71,19 @@ def parse(profile: bytes, messages: int) -> Counts:
     by_name = Counter(dict(zip(events[1].decode().split(), numbers, strict=False)))
     first_level, last_level = (sum(by_name[name] for name in names) for names in (FIRST_LEVEL, LAST_LEVEL))
     return Counts(by_name["Ir"], first_level, last_level)
+
+
+def main() -> None:
+    """Replay recordings, with a marker before and after the messages to be counted."""
+    warm_up = int(sys.argv[2])
+    for recording in pickle.loads(Path(sys.argv[1]).read_bytes()):  # noqa: S301  # It is the file of count().
+        calls, host = prepare(recording)
+        play(calls[: warm_up + 1], host.clock)
+        os.getppid()
+        play(calls[warm_up + 1 :], host.clock)
+        os.getppid()
+        check(recording, host)
+
+
+if __name__ == "__main__":
+    main()

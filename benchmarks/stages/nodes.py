@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -67,11 +68,9 @@ class MemberHost(StreamHost):
                 self.events += len(each.data) > 0
 
 
-def make_client(number: int) -> Make:
-    """Return a function that makes client ``number``."""
-    return lambda clock, send: ClientHost(
-        Client(BACKBONE, ClientConfig(), Random(number), clock.seconds()), clock, send
-    )
+def make_client(number: int, clock: Timeline, send: Callable[..., None]) -> Host:
+    """Make client ``number``."""
+    return ClientHost(Client(BACKBONE, ClientConfig(), Random(number), clock.seconds()), clock, send)
 
 
 def make_backbone(clock: Timeline, send: Callable[..., None]) -> Host:
@@ -84,8 +83,8 @@ def record_stream(messages: int, size: int) -> dict[str, Recording]:
     network = Network(START)
     makers = {
         "backbone": (BACKBONE, make_backbone),
-        "subscriber": (SUBSCRIBER, make_client(2)),
-        "publisher": (PUBLISHER, make_client(3)),
+        "subscriber": (SUBSCRIBER, partial(make_client, 2)),
+        "publisher": (PUBLISHER, partial(make_client, 3)),
     }
     for address, make in makers.values():
         network.hosts[address] = make(
@@ -107,14 +106,12 @@ def record_stream(messages: int, size: int) -> dict[str, Recording]:
     return found
 
 
-def make_member(index: int, places: list[Address]) -> Make:
-    """Return a function that makes a member of a cluster; the first bootstraps it."""
-    neighbours = () if len(places) == 1 else (places[0 if index else 1],)
+def make_member(index: int, places: Sequence[Address], clock: Timeline, send: Callable[..., None]) -> Host:
+    """Make a member of a cluster. The first bootstraps it."""
     name = f"n{index}"
-    config = NodeConfig(name, advertise=places[index], neighbours=neighbours, bootstrap=not index)
-    return lambda clock, send: MemberHost(
-        ClusterNode(config, Random(index), clock.seconds()), clock, send, ParcelCodec(node_id(name))
-    )
+    config = NodeConfig(name, advertise=places[index], neighbours=(places[0 if index else 1],), bootstrap=not index)
+    node = ClusterNode(config, Random(index), clock.seconds())
+    return MemberHost(node, clock, send, ParcelCodec(node_id(name)))
 
 
 class Publishing:
@@ -152,7 +149,7 @@ def record_cluster(events: int, size: int, members: int) -> dict[str, Recording]
     """Record the leader and a follower of a cluster, one event every :data:`PERIOD` from one client."""
     network = Network(START)
     places: list[Address] = [(f"10.0.1.{index}", 7_878) for index in range(members)]
-    makers = [make_member(index, places) for index in range(members)]
+    makers = [partial(make_member, index, places) for index in range(members)]
     for place, make in zip(places, makers, strict=True):
         network.hosts[place] = make(network.clock, lambda effect, place=place: network.carry_out(place, effect))
     while not _works(network, places):

@@ -30,7 +30,7 @@ def replay(recording: Recording, warm_up: int) -> Times:
     """
     calls, host = prepare(recording)
     clock = host.clock
-    _play(calls[: warm_up + 1], clock)
+    play(calls[: warm_up + 1], clock)
     timer, times = time.perf_counter_ns, []
     cpu = time.thread_time()
     for call in calls[warm_up + 1 :]:
@@ -63,7 +63,8 @@ def check(recording: Recording, host: Any) -> None:
         raise RuntimeError(f"the replay reported {host.events} events, {recording.events} were recorded")
 
 
-def _play(calls: Sequence[list[Any]], clock: Timeline) -> None:
+def play(calls: Sequence[list[Any]], clock: Timeline) -> None:
+    """Apply the inputs of messages."""
     for call in calls:
         for at, method, arguments in call:
             clock.move(at)
