@@ -136,7 +136,7 @@ async def run_fyrehose(reactor: Any, progress: Progress) -> None:
         progress.begin()
         client.publish_due()
     while progress.publishing or progress.waiting:
-        await deferLater(reactor, 0.05, lambda: None)  # type: ignore[arg-type]
+        await deferLater(reactor, 0.05, lambda: None)
     await client.leave(at_once=True)
 
 

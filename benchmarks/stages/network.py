@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, NamedTuple
@@ -189,7 +190,7 @@ class Network:
         """Carry datagrams to hosts."""
         for peer in effect.peers:
             for datagram in map(bytes, effect.iter_datagrams()):
-                self.later(lambda datagram=datagram, peer=peer: self._arrive(peer, datagram, source))
+                self.later(partial(self._arrive, peer, datagram, source))
 
     def _arrive(self, peer: Address, datagram: bytes, source: Address) -> None:
         self.hosts[peer].record(self.message, "datagram", datagram, source)

@@ -81,7 +81,7 @@ def make_backbone(clock: Timeline, send: Callable[..., None]) -> Host:
 def record_stream(messages: int, size: int) -> dict[str, Recording]:
     """Record a publisher, a backbone and a subscriber, one message every :data:`PERIOD`."""
     network = Network(START)
-    makers = {
+    makers: dict[str, tuple[Address, Make]] = {
         "backbone": (BACKBONE, make_backbone),
         "subscriber": (SUBSCRIBER, partial(make_client, 2)),
         "publisher": (PUBLISHER, partial(make_client, 3)),
@@ -149,7 +149,7 @@ def record_cluster(events: int, size: int, members: int) -> dict[str, Recording]
     """Record the leader and a follower of a cluster, one event every :data:`PERIOD` from one client."""
     network = Network(START)
     places: list[Address] = [(f"10.0.1.{index}", 7_878) for index in range(members)]
-    makers = [partial(make_member, index, places) for index in range(members)]
+    makers: list[Make] = [partial(make_member, index, places) for index in range(members)]
     for place, make in zip(places, makers, strict=True):
         network.hosts[place] = make(network.clock, lambda effect, place=place: network.carry_out(place, effect))
     while not _works(network, places):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -14,14 +15,16 @@ def main() -> None:
     """Run twistd."""
     stamps, out = Stamps(), Path(sys.argv.pop(1))
     stamp_sends(stamps)
-    from twisted.internet import reactor
+    from twisted.internet import reactor as installed
 
+    reactor: Any = installed
     stamp_loop(reactor, "_poller", stamps)
     # twistd ends by the signal that it was sent, so that functions of atexit are not called.
-    reactor.addSystemEventTrigger("after", "shutdown", stamps.save, out)  # type: ignore[attr-defined]
-    from twisted.scripts.twistd import run
+    reactor.addSystemEventTrigger("after", "shutdown", stamps.save, out)
+    from twisted.scripts import twistd
 
-    run()
+    command: Any = twistd
+    command.run()
 
 
 if __name__ == "__main__":

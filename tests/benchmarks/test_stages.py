@@ -106,8 +106,9 @@ def test_event_is_followed_through_the_follower_that_answers_first() -> None:
 
 
 def test_shares_of_the_stages_add_up_to_the_whole() -> None:
-    rounds = [chains.Chains(("a", "b"), [(1_000, 3_000)] * 50, 0), chains.Chains(("a", "b"), [(1_000, 3_000)] * 50, 0)]
-    assert chains.rows(rounds) == [("a", 1.0, 1.0, 0.25), ("b", 3.0, 3.0, 0.75), ("all", 4.0, 4.0, 1.0)]
+    names, usual, slow = ("a", "b"), (1_000, 3_000), (9_000, 3_000)
+    rounds = [chains.Chains(names, [usual] * 50, 0), chains.Chains(names, [slow] * 30, 0)]
+    assert chains.rows(rounds) == [("a", 1.0, 9.0, 0.25), ("b", 3.0, 3.0, 0.75), ("all", 4.0, 12.0, 1.0)]
     assert chains.rows([chains.Chains(("a",), [], 7)]) == []
 
 
@@ -166,6 +167,7 @@ def test_counts_are_read_from_a_profile_without_its_last_zeros() -> None:
         counts.parse(b"events: Ir\n", 10)
 
 
+@pytest.mark.extended
 def test_benchmark_measures_nodes_and_processes(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "bench_stages.py"), "--rounds=1", "--seconds=0.2", "--members=2"]
     command += ["--messages=20", "--warm-up=5", "--system=fyrehose", "--system=parcels", f"--directory={tmp_path}"]
