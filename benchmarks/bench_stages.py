@@ -13,8 +13,9 @@ Processes: CPU time for each message, and instructions and cache misses where pe
 Nodes: nodes that replay recorded inputs, one message every ms, without sockets and without the other nodes. The
 publisher publishes a message and receives it back, the backbone delivers it to both clients, the subscriber passes it
 to the application. The leader of a cluster orders an event of one client, which a follower stores. Timers are included,
-state files are not. --nodes measures only these, in a few seconds. --counts adds instructions and cache misses, counted
-by Valgrind, which works everywhere and takes minutes.
+state files are not. "cold" is the median with caches full of other data, the other figures are with warm ones. --nodes
+measures only these, in a few seconds. --counts adds instructions and cache misses, counted by Valgrind, which works
+everywhere and takes minutes.
 
 Times differ between machines and with other load; medians and counts of nodes hardly depend on other load.
 """
@@ -44,7 +45,7 @@ from stages.counts import Counts, count
 from stages.figures import CaseFigures, nodes_as_json, print_case, print_nodes
 from stages.nodes import Recording, record_cluster, record_stream
 from stages.processes import Outcome, Pace, Round, cases
-from stages.replay import Summary, Times, rounds_of, summarise
+from stages.replay import Summary, Times, replay_cold, rounds_of, summarise
 from stages.stamps import cost
 
 from fyrehose_twisted.process.progress import ProgressBar
@@ -71,7 +72,8 @@ def measure_nodes(options: argparse.Namespace) -> dict[str, Summary]:
     with ProgressBar(replays, total=options.rounds * len(recordings), unit=" replays") as progress:
         for name, result in progress:
             times[name].append(result)
-    return {name: summarise(each) for name, each in times.items()}
+    cold = {name: replay_cold(each, options.warm_up + options.messages) for name, each in recordings.items()}
+    return {name: summarise(each, cold[name]) for name, each in times.items()}
 
 
 def measure_processes(options: argparse.Namespace) -> tuple[list[CaseFigures], dict[str, str]]:

@@ -83,7 +83,16 @@ def print_case(case: CaseFigures) -> None:
 
 def print_nodes(times: dict[str, Summary], counts: dict[str, Counts]) -> None:
     """Print the table of the nodes."""
-    heads = ("node, for a message", "median, µs", "99 %, µs", "CPU, µs", "instructions", "L1 misses", "LL misses")
+    heads = (
+        "node, for a message",
+        "median, µs",
+        "99 %, µs",
+        "CPU, µs",
+        "cold, µs",
+        "instructions",
+        "L1 misses",
+        "LL misses",
+    )
     lines = [
         [
             name,

@@ -63,6 +63,15 @@ def test_replay_times_every_message_after_the_warm_up(stream: dict[str, Any], cl
         assert len(times.nanoseconds) == MESSAGES - WARM_UP
 
 
+def test_summary_has_the_median_with_cold_caches(stream: dict[str, Any]) -> None:
+    recording = stream["subscriber"]
+    cold = replay.replay_cold(recording, MESSAGES)
+    assert len(cold.nanoseconds) == MESSAGES
+    warm = replay.Times([1_000] * 99 + [5_000], 0.001)
+    summary = replay.summarise([warm, replay.Times(warm.nanoseconds, 0.002)], cold._replace(nanoseconds=[7_000, 8_000]))
+    assert (summary.median, summary.cpu, summary.cold) == (1.0, pytest.approx(10.0), 7.5)
+
+
 @pytest.mark.parametrize("name", ["subscriber", "leader, 3 nodes"])
 def test_replay_with_a_missing_input_is_noticed(name: str, stream: dict[str, Any], cluster: dict[str, Any]) -> None:
     recording = (stream | cluster)[name]
