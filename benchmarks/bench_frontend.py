@@ -3,7 +3,8 @@
 Each client is a process that sends pre-encoded requests and counts replies, so that its own cost is negligible: lines
 and NDJSON on a few connections, as fast as they are accepted; single messages, one at a time on each of many
 connections. `PublisherProtocol` publishes to the same backbone without the frontend. Redis executes `XADD`, which also
-returns an id per message, in the same two ways; it is omitted if it is not installed.
+returns an id per message, in the same two ways; it is omitted if it is not installed. A bare twisted.web resource,
+which publishes nothing, shows the cost of HTTP.
 
 Rates depend on the machine; compare the ratios of one run. Medians over rounds that alternate.
 """
@@ -34,6 +35,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 PATIENCE = 30.0
 LIMITS = ("messages-per-client", "bytes-per-client", "requests-per-client")
 NDJSON_LINES = 1_000
+PLAIN = "twisted.web, single POSTs"
 WARM_UP = 0.5
 FULL_QUEUE = 65_536
 """Messages that fill the send queue of a publisher, which then takes what it publishes."""
@@ -220,6 +222,18 @@ def in_a_process(seconds: float, *arguments: object) -> float:
 
 
 @contextmanager
+def plain_post() -> Iterator[tuple[int, int]]:
+    """Start the bare resource; return its process id and port."""
+    command = [sys.executable, str(Path(__file__).with_name("plain_post.py"))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.pid, int(process.stdout.readline())
+        finally:
+            process.terminate()
+
+
+@contextmanager
 def frontend(directory: Path, backbone: int) -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
     """Start a frontend without rate limits; return it with its ports for HTTP and lines."""
     limits, log = directory / "limits.toml", directory / "frontend.log"
@@ -252,7 +266,7 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, list[Resu
         redis = None
     results: dict[str, list[Result]] = {}
     try:
-        with frontend(directory, backbone.ports[0]) as (process, http, lines):
+        with frontend(directory, backbone.ports[0]) as (process, http, lines), plain_post() as (plain_pid, plain):
             runs: list[tuple[str, str, int, int]] = [
                 ("PublisherProtocol", "direct", backbone.ports[0], backbone.process.pid),
                 ("fyrehose pub", "pub", backbone.ports[0], backbone.process.pid),
@@ -260,6 +274,7 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, list[Resu
                 ("NDJSON", "NDJSON", http, process.pid),
                 ("PublisherProtocol, single", "direct single", backbone.ports[0], backbone.process.pid),
                 ("single POSTs", "single POSTs", http, process.pid),
+                (PLAIN, "single POSTs", plain, plain_pid),
             ]
             if redis is not None:
                 pid, port = redis.process.pid, redis.ports[0]
@@ -288,7 +303,10 @@ def report(results: dict[str, list[Result]], options: argparse.Namespace) -> Non
     for name, rate in rates.items():
         ratio = rate / (single if "single" in name else bulk)
         print(f"{name:<28}{rate:>12,.0f}{ratio:>8.2f}{median(result.cpu for result in results[name]):>14.1f}")
-    print(f"\nNDJSON: {rates['NDJSON'] / NDJSON_LINES:,.0f} batches/s of {NDJSON_LINES:,} lines")
+    posts, plain = (median(one.cpu for one in results[name]) for name in ("single POSTs", PLAIN))
+    print(f"\nSingle POSTs, of twisted.web: {rates['single POSTs'] / rates[PLAIN]:.2f} of the rate,", end=" ")
+    print(f"{plain / posts:.2f} for each CPU-second")
+    print(f"NDJSON: {rates['NDJSON'] / NDJSON_LINES:,.0f} batches/s of {NDJSON_LINES:,} lines")
     if options.json:
         options.json.write_text(json.dumps({name: [tuple(one) for one in each] for name, each in results.items()}))
 

@@ -641,7 +641,6 @@ async def test_real_links_authenticate_and_then_write_to_their_sockets() -> None
             await one.enough.addTimeout(DEADLINE, reactor)
             assert one.messages == [Call(1)]
             assert isinstance(one.transport, tcp.Connection)
-            assert one._is_plain_socket
             one.enough, one.wanted = Deferred(), 5_001
         messages = [Call(number) for number in range(5_000)]
         link.send(messages)

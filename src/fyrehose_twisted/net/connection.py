@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from twisted.internet import defer, error, protocol, tcp
+from twisted.internet import defer, error, protocol
 from twisted.internet.interfaces import IPushProducer
 from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
@@ -18,6 +18,7 @@ from zope.interface import implementer
 from fyrehose_twisted.effects import Peer
 from fyrehose_twisted.errors import RemoteError
 from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
+from fyrehose_twisted.tcp_write import write_at_once
 
 WRITE_AT_ONCE = 262_144
 """Bytes of the send queue passed to the transport in one write."""
@@ -102,7 +103,6 @@ class NodeConnection(protocol.Protocol):
         self._decoder: IStreamDecoder = codec.decoder()
         self._queue: deque[bytes] = deque()
         self._paused = False
-        self._is_plain_socket = False
         """Whether the transport is a socket without TLS."""
 
     # Hooks for subclasses
@@ -132,7 +132,7 @@ class NodeConnection(protocol.Protocol):
         if self.is_closed:
             return
         if not self._paused:
-            self._write_now(data)
+            write_at_once(self._transport, data)
             return
         self._queue.append(data)
         before, self.unsent_bytes = self.unsent_bytes, self.unsent_bytes + len(data)
@@ -173,7 +173,6 @@ class NodeConnection(protocol.Protocol):
             self._transport.setTcpNoDelay(True)
             self._transport.setTcpKeepAlive(True)
         self._transport.registerProducer(self, True)
-        self._is_plain_socket = isinstance(self.transport, tcp.Connection)
         if self.owner is not None:
             self.owner.connection_opened(self)
         if not self.is_closed:
@@ -236,27 +235,6 @@ class NodeConnection(protocol.Protocol):
     @property
     def _transport(self) -> Any:
         return self.transport
-
-    def _write_now(self, data: bytes) -> None:
-        """Write to the socket directly as far as the kernel accepts data.
-
-        Twisted would wait for the reactor to report the socket as writable, which costs three system calls and a
-        reactor turn.
-        """
-        transport = self._transport
-        if (
-            self._is_plain_socket
-            and not transport.dataBuffer
-            and not transport._tempDataBuffer
-            and not transport.disconnecting
-        ):
-            sent = transport.writeSomeData(data)
-            if sent == len(data):
-                return
-            if isinstance(sent, int):
-                data = data[sent:]
-        # Twisted handles and reports errors.
-        transport.write(data)
 
     def _close(self) -> None:
         self._transport.unregisterProducer()  # Otherwise Twisted would wait for this producer.

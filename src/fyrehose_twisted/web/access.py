@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
 
@@ -87,6 +88,7 @@ class AccessControl:
         raise HttpError(HTTPStatus.FORBIDDEN, "cross-origin", "requests from pages of other sites are not allowed")
 
 
+@lru_cache(maxsize=256)
 def _is_address(name: str) -> bool:
     try:
         if name.startswith("["):
@@ -98,6 +100,7 @@ def _is_address(name: str) -> bool:
     return True
 
 
+@lru_cache(maxsize=256)
 def _is_loopback(address: str) -> bool:
     try:
         return ip_address(address).is_loopback

@@ -6,15 +6,18 @@ import gzip
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import lru_cache
 from http import HTTPStatus
 from io import BytesIO
+from time import time
 from typing import Any, Protocol
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import server
-from twisted.web.http import HTTPChannel
+from twisted.web.http import NO_BODY_CODES, HTTPChannel, datetimeToString
 
+from fyrehose_twisted.tcp_write import write_at_once
 from fyrehose_twisted.web.coding import decompress
 from fyrehose_twisted.web.config import SiteConfig
 from fyrehose_twisted.web.response import JSON, HttpError, HttpResponse, bad_request, too_large
@@ -30,6 +33,17 @@ LINGER_BYTES = 2**20
 """Bytes of an oversized body that are still read, so that the client sees the response."""
 
 
+_HEAD = b"%b %d %b\r\nServer: " + server.version + b"\r\nDate: %b\r\n"
+_PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
+_TYPE = b"Content-Type: %b\r\nX-Content-Type-Options: nosniff\r\n"
+
+
+@lru_cache(maxsize=1)
+def format_date(seconds: int) -> bytes:
+    """Return the value of a ``Date`` header."""
+    return bytes(datetimeToString(seconds))
+
+
 class ChannelSite(Protocol):
     """The part of a site that connections and requests use.
 
@@ -38,6 +52,7 @@ class ChannelSite(Protocol):
     """
 
     reactor: Any
+    resource: Any
     requests: Counter[tuple[str, bytes, int]]
 
     @property
@@ -114,6 +129,14 @@ class WebRequest(server.Request):
         else:
             super().requestReceived(command, path, version)
 
+    def process(self) -> None:
+        """Twisted: respond to the request. All paths have the same resource, and streams set headers themselves."""
+        self.site = self.channel.site
+        try:
+            self.web_site.resource.render(self)
+        except BaseException:
+            self.processingFailed(Failure())
+
     def decompress_body(self) -> None:
         """Decompress the body.
 
@@ -132,27 +155,31 @@ class WebRequest(server.Request):
             self.finish()
 
     def _begin(self, response: HttpResponse) -> None:
-        self.setResponseCode(response.code, HTTPStatus(response.code).phrase.encode())
-        set_header = self.responseHeaders.setRawHeaders
-        body = response.body
+        # One write of one string. Twisted writes headers and body apart.
+        code, body, headers = response.code, response.body, self.responseHeaders
         if self.channel.is_write_paused:
             # Responses to pipelined requests would accumulate.
             self.channel.persistent = False
-        if body:
-            set_header(b"Content-Type", [response.type])
-            set_header(b"X-Content-Type-Options", [b"nosniff"])
         for name, value in response.headers:
-            set_header(name, [value])
+            headers.setRawHeaders(name, [value])
         if len(body) >= MIN_GZIP_BYTES:
-            self.responseHeaders.addRawHeader(b"Vary", b"Accept-Encoding")
+            headers.addRawHeader(b"Vary", b"Accept-Encoding")
             if self.accepts_gzip:
                 body = gzip.compress(body, 4, mtime=0)
-                set_header(b"Content-Encoding", [b"gzip"])
-        set_header(b"Content-Length", [b"%d" % len(body)])
+                headers.setRawHeaders(b"Content-Encoding", [b"gzip"])
         self.allow_origin()
         if not self.channel.persistent:
-            set_header(b"Connection", [b"close"])
-        self.write(body)
+            headers.setRawHeaders(b"Connection", [b"close"])
+        lines = [_HEAD % (self.clientproto, code, _PHRASES[code], format_date(int(time())))]
+        if body:
+            lines.append(_TYPE % response.type)
+        lines += [b"%b: %b\r\n" % (name, value) for name, values in headers.getAllRawHeaders() for value in values]
+        lines.append(b"Content-Length: %d\r\n\r\n" % len(body))
+        if self.method != b"HEAD" and code not in NO_BODY_CODES:
+            lines.append(body)
+        self.code = code
+        self.startedWriting = 1
+        self.channel.write(b"".join(lines))
 
     @property
     def accepts_gzip(self) -> bool:
@@ -213,6 +240,7 @@ class WebChannel(HTTPChannel):
     transport: Any
     upgraded: Callable[[bytes], object] | None = None
     is_write_paused = False
+    _host: Any = None
     _since: float | None = None
     _closing_since: float | None = None
 
@@ -226,6 +254,12 @@ class WebChannel(HTTPChannel):
         super().connectionLost(reason)
         self.site.channel_closed(self)
 
+    def getHost(self) -> Any:
+        """Twisted: return the local address. Each request asks for it, and the socket would each time."""
+        if self._host is None:
+            self._host = super().getHost()
+        return self._host
+
     def dataReceived(self, data: bytes) -> None:
         """Twisted: data has arrived."""
         if self.upgraded is not None:
@@ -234,6 +268,10 @@ class WebChannel(HTTPChannel):
         if self._since is None and not self._handlingRequest:
             self._since = self.site.reactor.seconds()
         super().dataReceived(data)
+
+    def write(self, data: bytes) -> None:
+        """Twisted: write part of a response."""
+        write_at_once(self.transport, data)
 
     def pauseProducing(self) -> None:
         """Twisted: the write buffer is full."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Any, NamedTuple
 
@@ -68,6 +69,7 @@ class ClientBudgets:
             del self._streams[client]
 
 
+@lru_cache(maxsize=4096)
 def client_key(host: str) -> str:
     """Return the key by which an address is limited. An IPv6 address counts as its /64."""
     try:

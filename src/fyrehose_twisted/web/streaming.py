@@ -5,13 +5,15 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from http import HTTPStatus
+from time import time
 from typing import Any
 
 from twisted.internet.interfaces import IPushProducer
 from twisted.logger import Logger
+from twisted.web.server import version
 from zope.interface import implementer
 
-from fyrehose_twisted.web.channel import WebRequest
+from fyrehose_twisted.web.channel import WebRequest, format_date
 from fyrehose_twisted.web.config import SiteConfig
 from fyrehose_twisted.web.response import HttpError
 from fyrehose_twisted.web.sse import comment
@@ -52,6 +54,8 @@ class StreamingResponse:
         request = self._request
         request.on_disconnect = self._disconnected
         set_header = request.responseHeaders.setRawHeaders
+        set_header(b"Server", [version])
+        set_header(b"Date", [format_date(int(time()))])
         set_header(b"Content-Type", [kind])
         set_header(b"Cache-Control", [b"no-store"])
         set_header(b"X-Accel-Buffering", [b"no"])  # Otherwise nginx buffers events.

@@ -118,6 +118,20 @@ def test_a_body_is_published_as_one_message(site: Site, kind: str) -> None:
     assert site.put(b"x").json == {"sequence": 2}
 
 
+@pytest.mark.parametrize("method", ["POST", "HEAD"])
+def test_a_response_is_one_write_and_has_a_date(site: Site, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[bytes] = []
+    monkeypatch.setattr(Wire, "write", lambda wire, data: writes.append(data))
+    monkeypatch.setattr(Wire, "writeSequence", lambda wire, pieces: writes.extend(pieces))
+    path, body = ("/messages", b"x") if method == "POST" else ("/health", None)
+    site.begin(path, body, method=method)
+    (response,) = writes
+    head, _, content = response.partition(b"\r\n\r\n")
+    assert (b'"sequence":1' in content) == (method == "POST")
+    assert re.search(rb"\r\nDate: \w{3}, \d\d \w{3} \d{4} [\d:]{8} GMT\r\n", head)
+    assert re.search(rb"\r\nContent-Length: [1-9]", head)
+
+
 def test_a_gzip_body_is_published_decompressed_and_other_codings_are_refused(site: Site) -> None:
     packed = gzip.compress(b'{"n": 1}\n{"n": 2}\n')
     assert site.put(packed, content_type=NDJSON, content_encoding="gzip").json == {"sequences": [1, 2]}

@@ -89,7 +89,7 @@ class PublisherProtocol(SubscriberProtocol):
         """
         published: Deferred[int] = Deferred()
         batch = _PendingBatch(1, lambda sequences: published.callback(sequences[0]), published.errback)
-        self._publish((data,), kept, batch)
+        self._publish((data,), kept, (batch,))
         return published
 
     def publish_many(self, messages: Sequence[bytes], *, kept: int = 0) -> Deferred[list[int]]:
@@ -102,8 +102,16 @@ class PublisherProtocol(SubscriberProtocol):
         if not messages:
             return succeed([])
         published: Deferred[list[int]] = Deferred()
-        self._publish(messages, kept, _PendingBatch(len(messages), published.callback, published.errback))
+        self._publish(messages, kept, (_PendingBatch(len(messages), published.callback, published.errback),))
         return published
+
+    def publish_batches(self, batches: Sequence[tuple[Sequence[bytes], Deferred[list[int]]]]) -> None:
+        """Publish batches at once, each as with :meth:`publish_many`. If this raises, none is queued.
+
+        :param batches: messages, at least one for each batch, and the Deferred of their numbers.
+        """
+        pending = [_PendingBatch(len(batch), published.callback, published.errback) for batch, published in batches]
+        self._publish([message for batch, _ in batches for message in batch], 0, pending)
 
     def publish_each(
         self,
@@ -119,9 +127,11 @@ class PublisherProtocol(SubscriberProtocol):
         :param failed: called with the index of a message in the batch, and its error.
         """
         if messages:
-            self._publish(messages, kept, _PendingMessages(published, failed))
+            self._publish(messages, kept, (_PendingMessages(len(messages), published, failed),))
 
-    def _publish(self, messages: Sequence[bytes], kept: int, pending: _PendingBatch | _PendingMessages) -> None:
+    def _publish(
+        self, messages: Sequence[bytes], kept: int, batches: Sequence[_PendingBatch | _PendingMessages]
+    ) -> None:
         node, driver = self.node, self.driver
         if node is None or driver is None or self.transport is None:
             raise NotConnected("the publisher is not running; join() a backbone before publish()")
@@ -130,8 +140,12 @@ class PublisherProtocol(SubscriberProtocol):
         tickets = node.publish_many(messages, driver.now(), kept=kept)
         if self.state is not None:
             self.state.sent(messages)
-        pending.first_ticket = tickets[0]
-        self._pending_publishes.update(dict.fromkeys(tickets, pending))
+        start = 0
+        for pending in batches:
+            own = tickets[start : start + pending.size]
+            start += pending.size
+            pending.first_ticket = own.start
+            self._pending_publishes.update(dict.fromkeys(own, pending))
         driver.flush()
 
     def when_room(self) -> Deferred[None]:
@@ -207,10 +221,11 @@ class PublisherProtocol(SubscriberProtocol):
 class _PendingBatch:
     """Batch of messages with one outcome."""
 
-    __slots__ = ("_is_done", "_on_done", "_on_failure", "_remaining", "_sequences", "first_ticket")
+    __slots__ = ("_is_done", "_on_done", "_on_failure", "_remaining", "_sequences", "first_ticket", "size")
 
     def __init__(self, size: int, done: Callable[[list[int]], None], failed: Callable[[Exception], None]) -> None:
         self.first_ticket = 0
+        self.size = size
         self._remaining = size
         self._sequences = [0] * size
         self._on_done = done
@@ -235,10 +250,13 @@ class _PendingBatch:
 class _PendingMessages:
     """Batch of messages with an outcome each."""
 
-    __slots__ = ("_on_failure", "_on_published", "first_ticket")
+    __slots__ = ("_on_failure", "_on_published", "first_ticket", "size")
 
-    def __init__(self, published: Callable[[int, int], object], failed: Callable[[int, Exception], object]) -> None:
+    def __init__(
+        self, size: int, published: Callable[[int, int], object], failed: Callable[[int, Exception], object]
+    ) -> None:
         self.first_ticket = 0
+        self.size = size
         self._on_published = published
         self._on_failure = failed
 
