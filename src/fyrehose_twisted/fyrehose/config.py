@@ -32,6 +32,8 @@ class WindowConfig:
     minimum: int = 16
     maximum: int = 8_192
     minimum_timeout: float = 0.2
+    marked_timeout: float = 0.05
+    """The lower limit if the backbone recognises retransmissions, so that one too many does no harm."""
     maximum_timeout: float = 4.0
     congested_loss: float = 0.125
     """Share of a round that may be lost before it counts as congestion. Radio links always lose some datagrams."""

@@ -29,6 +29,7 @@ from fyrehose_twisted.fyrehose.node.client.subscription import Subscription
 from fyrehose_twisted.fyrehose.node.client.takeover.backbone_group import BackboneGroup
 from fyrehose_twisted.fyrehose.node.client.takeover.connection import Connection
 from fyrehose_twisted.fyrehose.wire.codec import encode
+from fyrehose_twisted.fyrehose.wire.envelope import MAGIC
 from fyrehose_twisted.fyrehose.wire.packets import (
     Asked,
     Deliver,
@@ -114,6 +115,7 @@ class Client(DatagramNode):
                 rng,
                 now,
                 on_new_messages=publishing.messages_seen,
+                own=b"" if config.outbox.raw else MAGIC + name,
             )
         self._deduplicator = Deduplicator(self.send_queue, self.counters, raw=config.raw)
         self._delivery_queue = DeliveryQueue(self._deduplicator, self.counters)

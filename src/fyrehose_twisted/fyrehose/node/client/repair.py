@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
+from math import ceil, log2
 from random import Random
 from typing import NamedTuple
 
@@ -28,6 +29,12 @@ MAX_REMEMBERED_RANGES = 65_536
 MAX_SEARCH_ATTEMPTS = 64
 """Maximum number of REQUESTs for a number while the backbone still has clients to ask."""
 
+MIN_RETRY, MIN_REORDER_DELAY = 0.01, 0.002
+"""Minimum number of seconds before a second request, and before the first one, however short the round trip is."""
+
+MAX_QUICK = 64
+"""Maximum range whose answer is awaited for a round trip only. Answers to larger ones are paced."""
+
 MAX_PLANNED = 131_072
 """Size of the schedule above which it is rebuilt with one entry per gap."""
 
@@ -37,6 +44,55 @@ class DueRepairs(NamedTuple):
 
     requests: list[tuple[int, int]]
     given_up: list[tuple[int, int]]
+
+
+class RepairRoundTrip:
+    """Round trip times from REQUESTs to their answers, and the waiting times that follow from them.
+
+    :ivar retry: seconds after which a first answer counts as lost; at most ``first_retry`` of the configuration.
+    :ivar reorder_delay: seconds to wait for a late datagram; at most ``reorder_delay`` of the configuration.
+    """
+
+    def __init__(self, config: RepairConfig) -> None:
+        self.retry = config.first_retry
+        self.reorder_delay = config.reorder_delay
+        self._config = config
+        self._sample: tuple[int, float] | None = None
+        self._mean: float | None = None
+        self._variation = 0.0
+        self._patience = 1.0
+
+    def requested(self, first: int, last: int, attempt: int, now: float) -> None:
+        """Record a REQUEST; of those that are answered, one at a time is measured."""
+        if attempt and self._sample is not None and first <= self._sample[0] <= last:
+            self._sample = None  # Its answer would be ambiguous.
+        if not attempt and (self._sample is None or now >= self._sample[1] + self._config.first_retry):
+            self._sample = last, now
+
+    def arrived(self, sequence: int, now: float) -> None:
+        """Record an answer."""
+        if self._sample is None or self._sample[0] != sequence:
+            return
+        took = max(0.0, now - self._sample[1])
+        self._sample = None
+        if self._mean is None:
+            self._mean, self._variation = took, took / 2
+        else:
+            self._variation += (abs(self._mean - took) - self._variation) / 4
+            self._mean += (took - self._mean) / 8
+        self._patience = max(1.0, self._patience * 0.98)
+        self._adjust(self._mean)
+
+    def requested_early(self) -> None:
+        """Wait longer, because a number was requested that was only late."""
+        self._patience = min(self._patience * 1.5, 64.0)
+        if self._mean is not None:
+            self._adjust(self._mean)
+
+    def _adjust(self, mean: float) -> None:
+        retry, delay = mean + 4 * self._variation, mean / 2
+        self.retry = min(self._config.first_retry, self._patience * max(retry, MIN_RETRY))
+        self.reorder_delay = min(self._config.reorder_delay, self._patience * max(delay, MIN_REORDER_DELAY))
 
 
 class RepairScheduler:
@@ -56,6 +112,7 @@ class RepairScheduler:
         self._suspected = RangeSet()
         self._still_searched = RangeSet()
         self._arrivals = 0
+        self._round_trip = RepairRoundTrip(config)
         self._requested = RangeSet()
         self._requested_before = RangeSet()
         self._requested_until = now + REQUEST_LIFETIME
@@ -66,7 +123,7 @@ class RepairScheduler:
 
     def gap_found(self, first: int, last: int, now: float) -> None:
         """Schedule requests for ``first`` to ``last`` after the reorder delay."""
-        heapq.heappush(self._schedule, (now + self.config.reorder_delay, first, last, 0, -1))
+        heapq.heappush(self._schedule, (now + self._round_trip.reorder_delay, first, last, 0, -1))
 
     def start_over(self, missing: RangeSet, now: float) -> None:
         """Start all attempts over: those so far may have gone to a backbone that was down, or no longer led."""
@@ -78,7 +135,7 @@ class RepairScheduler:
         """Schedule another request for numbers that may not exist, at ``until`` at the latest."""
         self._suspected.add(first, last)
         again_at = min(now + SUSPECT_RETRY_INTERVAL, until)
-        heapq.heappush(self._schedule, (again_at, first, last, self.config.attempts - 1, -1))
+        heapq.heappush(self._schedule, (again_at, first, last, self._max_attempts - 1, -1))
 
     def search_progressed(self, first: int, last: int, left: int) -> None:
         """Record that ``left`` clients are still to be asked for ``first`` to ``last``, so these are not lost yet."""
@@ -103,10 +160,15 @@ class RepairScheduler:
             self.gap_found(start, end, now)
         return given_up
 
-    def arrived(self, sequence: int) -> bool:
-        """Record that a missing number arrived. Return whether it was requested."""
+    def arrived(self, sequence: int, now: float | None = None) -> bool:
+        """Record that a missing number arrived. Return whether it was requested.
+
+        :param now: time of its arrival; ``None`` if it did not come from the network.
+        """
         requested = sequence in self._in_flight
         if requested:
+            if now is not None:
+                self._round_trip.arrived(sequence, now)
             self._arrivals += 1
             self._in_flight.discard(sequence)
             self._unanswered.discard(sequence)
@@ -115,6 +177,11 @@ class RepairScheduler:
                 ranges.discard(sequence)
         self._limit_still_searched()
         return requested
+
+    def arrived_twice(self, sequence: int) -> None:
+        """Record that a number arrived again, so that it was requested too early if it was requested."""
+        if sequence in self._requested:
+            self._round_trip.requested_early()
 
     def arrival_refused(self, sequence: int) -> None:
         """Record that a number arrived while the buffer was full. Its attempts start over when they are used up."""
@@ -157,7 +224,7 @@ class RepairScheduler:
                     self._deferred.append((held, last, attempt))
                 last = held - 1
             for start, end in missing.intersection(first, last):
-                if attempt >= self.config.attempts and not self._search_continues(start, end, attempt):
+                if attempt >= self._max_attempts and not self._search_continues(start, end, attempt):
                     self._give_up(start, end, now, due)
                     continue
                 position = self._request_range(start, end, attempt, now, due, silent)
@@ -186,9 +253,15 @@ class RepairScheduler:
             self._requested_before, self._requested = self._requested, RangeSet()
             self._requested_until = now + REQUEST_LIFETIME
 
-    def backoff(self, attempt: int) -> float:
-        """Return the seconds to wait for an answer to attempt number ``attempt``, from 0, with jitter."""
-        wait = min(self.config.first_retry * 2.0**attempt, self.config.last_retry)
+    @property
+    def _max_attempts(self) -> int:
+        """Number of attempts before a number counts as lost; quick ones at the start do not shorten the time."""
+        return self.config.attempts + ceil(log2(max(1.0, self.config.first_retry / self._round_trip.retry)))
+
+    def backoff(self, attempt: int, count: int = 1) -> float:
+        """Return the seconds to wait for ``count`` answers to attempt number ``attempt``, from 0, with jitter."""
+        first = self._round_trip.retry if count <= MAX_QUICK else self.config.first_retry
+        wait = min(first * 2.0**attempt, self.config.last_retry)
         return wait * (0.75 + 0.5 * self._rng.random())
 
     def _limit_still_searched(self) -> None:
@@ -233,6 +306,8 @@ class RepairScheduler:
             self._in_flight.add(start, stop)
             if silent:
                 self._unanswered.add(start, stop)
-            heapq.heappush(self._schedule, (now + self.backoff(attempt), start, stop, attempt + 1, self._arrivals))
+            again_at = now + self.backoff(attempt, stop - start + 1)
+            heapq.heappush(self._schedule, (again_at, start, stop, attempt + 1, self._arrivals))
+            self._round_trip.requested(start, stop, attempt, now)
             start = stop + 1
         return start

@@ -32,6 +32,7 @@ class Subscription:
     :param backbone: address of the backbone, for error messages.
     :param store: message store, from which messages that exceeded the reorder buffer are restored.
     :param on_new_messages: called with the first number and the DATA of messages that are received for the first time.
+    :param own: start of the messages of this client, or empty. The backbone repeats them upon retransmissions.
     :ivar ready: messages and losses to deliver, in order; cleared by the caller.
     :ivar requests: ranges to request; cleared by the caller.
     :ivar paused: whether delivery is paused.
@@ -51,6 +52,7 @@ class Subscription:
         now: float,
         *,
         on_new_messages: Callable[[int, Sequence[bytes], float], None],
+        own: bytes = b"",
     ) -> None:
         self.ready: list[Deliverable] = []
         self.requests: list[tuple[int, int]] = []
@@ -66,6 +68,7 @@ class Subscription:
         self._counters = counters
         self._drops = drops
         self._on_new_messages = on_new_messages
+        self._own = own
         self._repair_scheduler = RepairScheduler(config.repair, rng, now)
         self._start_search: StartPositionSearch | None = None
         self.start_sequence = 1
@@ -292,6 +295,8 @@ class Subscription:
         arrival = self._add(stream, sequence, data, int(now * 1_000_000))
         if arrival is ArrivalOutcome.DUPLICATE:
             self._counters.duplicates += 1
+            if not (self._own and data.startswith(self._own)):
+                self._repair_scheduler.arrived_twice(sequence)
             if live and not self.paused:
                 # Messages that are ready are not corrected any more, independent of the boundaries of batches.
                 self.ready += stream.take_ready()
@@ -301,7 +306,7 @@ class Subscription:
         if live:
             self.stream_head.advance(sequence)
         if sequence <= known and arrival is ArrivalOutcome.NEW:
-            self._counters.repaired += self._repair_scheduler.arrived(sequence)
+            self._counters.repaired += self._repair_scheduler.arrived(sequence, now)
         elif sequence > known:
             if live:
                 self._tail_probe.message_received(now)

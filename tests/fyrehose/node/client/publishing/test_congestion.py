@@ -10,11 +10,10 @@ def rounds(window: CongestionWindow, count: int, *, lost: float = 0.0, round_tri
     """Acknowledge or lose ``count`` windows of messages."""
     for _ in range(count):
         size = int(window.size) + 1
-        for index in range(size):
-            if index < size * lost:
-                window.loss_detected()
-            else:
-                window.acknowledged(round_trip)
+        gone = int(size * lost)
+        for _ in range(size - gone):
+            window.acknowledged(round_trip)
+        window.settled(gone, size)
 
 
 def test_the_congestion_window_doubles_up_to_its_maximum_without_losses() -> None:
@@ -97,7 +96,7 @@ def test_the_reordering_window_grows_with_spurious_retransmissions_and_decays() 
 def test_the_congestion_window_shrinks_when_all_messages_are_lost() -> None:
     window = CongestionWindow(WindowConfig(initial=64, minimum=16))
     for _ in range(64 + 32):
-        window.loss_detected()
+        window.settled(1, 1)
     assert window.size == 16
 
 
@@ -117,3 +116,12 @@ def test_the_congestion_window_recovers_after_the_clock_was_set_back() -> None:
     rounds(window, 30)
     assert window.timeout < 1.0
     assert window.size == 1_000
+
+
+def test_losses_that_show_late_and_at_once_count_among_the_messages_sent_with_them() -> None:
+    window = CongestionWindow(WindowConfig(initial=64, maximum=64))
+    for _ in range(100):
+        for _ in range(950):
+            window.acknowledged(0.01)
+        window.settled(50, 1_000)
+    assert window.size == 64

@@ -163,3 +163,40 @@ def test_a_message_larger_than_the_receive_buffer_is_sent_alone() -> None:
     box = SendQueue(OutboxConfig(), b"someones", receive_buffer=1_000)
     box.add([bytes(60_000)] * 2, 0.0)
     assert len(box.take_due(0.0)) == 1
+
+
+def complete(box: SendQueue, data: bytes, now: float) -> None:
+    """Acknowledge a message up to which the stream is complete."""
+    ticket = acknowledge(box, data, now)
+    assert ticket is not None
+    box.stream_completed(ticket)
+    box.detect_losses(now)
+
+
+def test_a_message_of_the_same_burst_is_lost_a_reordering_window_after_a_later_one() -> None:
+    box = outbox(window=WIDE)
+    box.add([b""] * 10, 0.0)
+    sent = box.take_due(0.0)
+    complete(box, sent[3], 0.01)
+    due = box.next_timeout()
+    assert due == pytest.approx(0.01 + box.window.reordering_window)
+    box.detect_timeouts(due - 1e-6)
+    assert box.take_due(due) == []
+    complete(box, sent[5], due - 1e-6)
+    box.detect_timeouts(due)
+    assert box.take_due(due) == sent[:3]
+    box.detect_timeouts(due + box.window.reordering_window)
+    assert box.take_due(due) == sent[4:5]
+
+
+def test_a_lost_retransmission_is_retransmitted_before_the_timeout() -> None:
+    box = outbox(window=WIDE)
+    box.add([b""] * 3, 0.0)
+    first, second, _ = box.take_due(0.0)
+    complete(box, second, 0.001)
+    box.detect_timeouts(0.02)
+    assert box.take_due(0.02) == [first]
+    box.add([b""], 0.05)
+    later = box.take_due(0.05)[-1]
+    complete(box, later, 0.06)
+    assert box.take_due(0.06)[0] == first

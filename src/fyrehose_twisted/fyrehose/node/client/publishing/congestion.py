@@ -11,16 +11,17 @@ class CongestionWindow:
     """Congestion window of one publisher, adjusted once per round trip, with the timer of RFC 6298.
 
     :ivar size: maximum number of messages in flight.
+    :ivar minimum_timeout: lower limit of the timer in seconds.
     """
 
     def __init__(self, config: WindowConfig) -> None:
         self.config = config
         self.size = float(config.initial)
+        self.minimum_timeout = config.minimum_timeout
         self.smoothed_rtt: float | None = None
         self._rtt_variation = 0.0
         self._min_rtt = float("inf")
-        self._acked = 0
-        self._lost = 0
+        self._acked = self._settled = self._lost = 0
         self._slow_start = True
         self._reordering_factor = 1.0
         self._backoff = 1.0
@@ -30,7 +31,7 @@ class CongestionWindow:
     def timeout(self) -> float:
         """Retransmission timeout in seconds (RFC 6298, sections 2 and 5)."""
         wait = 1.0 if self.smoothed_rtt is None else self.smoothed_rtt + max(4 * self._rtt_variation, 0.001)
-        return min(max(wait, self.config.minimum_timeout) * self._backoff, self.config.maximum_timeout)
+        return min(max(wait, self.minimum_timeout) * self._backoff, self.config.maximum_timeout)
 
     @property
     def reordering_window(self) -> float:
@@ -47,17 +48,27 @@ class CongestionWindow:
             self._backoff = 1.0
             self._measure(max(round_trip, 0.0))
         while count:
-            left = max(1, ceil(self.size) - self._acked - self._lost)
+            left = max(1, ceil(self.size) - self._acked)
             self._acked += min(count, left)
             count -= min(count, left)
-            if self._acked + self._lost >= self.size:
+            if self._acked >= self.size:
                 self._end_round()
 
-    def loss_detected(self) -> None:
-        """Record a lost message."""
-        self._lost += 1
-        if self._acked + self._lost >= self.size:
-            self._end_round()
+    def settled(self, lost: int, count: int) -> None:
+        """Record that of ``count`` messages that were sent one after the other, ``lost`` are lost.
+
+        Losses show long after the messages around them were acknowledged, many at once. Counted among those
+        acknowledged meanwhile, they would pass for congestion.
+        """
+        self._lost += lost
+        self._settled += count
+        if self._settled < self.size:
+            return
+        if self._lost > self.config.congested_loss * self._settled:
+            self._resize(0.5)
+            self._slow_start = False
+            self._acked = 0
+        self._lost = self._settled = 0
 
     def timed_out(self, now: float) -> None:
         """Double the timeout until a message that was sent once is acknowledged."""
@@ -82,16 +93,13 @@ class CongestionWindow:
         self.smoothed_rtt += (round_trip - self.smoothed_rtt) / 8
 
     def _end_round(self) -> None:
-        share = self._lost / (self._acked + self._lost)
-        in_time = self.smoothed_rtt is not None and self.smoothed_rtt < 4 * self._min_rtt + 0.02
-        if share > self.config.congested_loss:
-            self.size *= 0.5
-            self._slow_start = False
-        elif not in_time:
-            self.size *= 0.9
-            self._slow_start = False
+        if self.smoothed_rtt is not None and self.smoothed_rtt < 4 * self._min_rtt + 0.02:
+            self._resize(2.0 if self._slow_start else 1.125)
         else:
-            self.size *= 2.0 if self._slow_start else 1.125
-        self.size = min(max(self.size, self.config.minimum), self.config.maximum)
-        self._acked = self._lost = 0
+            self._resize(0.9)
+            self._slow_start = False
+        self._acked = 0
         self._reordering_factor = max(1.0, self._reordering_factor * 0.98)
+
+    def _resize(self, factor: float) -> None:
+        self.size = min(max(self.size * factor, self.config.minimum), self.config.maximum)

@@ -7,9 +7,13 @@ from collections.abc import Iterable
 
 
 class InFlight:
-    """Tickets in flight for the first time, with their send times. They are sent in rising order."""
+    """Tickets in flight for the first time, with their send times. They are sent in rising order.
+
+    :ivar settled: number of tickets that turned out to be acknowledged or lost.
+    """
 
     def __init__(self) -> None:
+        self.settled = 0
         self._sent_at: dict[int, float] = {}
         self._batches: deque[tuple[float, range]] = deque()
 
@@ -70,4 +74,5 @@ class InFlight:
         self._batches.clear()
 
     def _take(self, tickets: range) -> list[tuple[int, float]]:
+        self.settled += len(tickets)
         return [(ticket, self._sent_at.pop(ticket)) for ticket in tickets if ticket in self._sent_at]

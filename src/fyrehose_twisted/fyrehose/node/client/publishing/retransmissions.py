@@ -25,9 +25,11 @@ class RetransmitQueue:
     """Lost tickets, which wait for retransmission in the order of their loss, or are in flight again.
 
     :ivar in_flight: number of retransmitted tickets that are neither acknowledged nor lost again.
+    :ivar settled: number of retransmissions that turned out to be acknowledged or lost.
     """
 
     def __init__(self) -> None:
+        self.settled = 0
         self.in_flight = 0
         self._retransmissions: dict[int, Retransmission] = {}
         self._lost: deque[int] = deque()
@@ -50,6 +52,10 @@ class RetransmitQueue:
                 return ticket
         return None
 
+    def mark_overtaken(self, sent_at: float) -> int:
+        """Mark the tickets in flight that were sent at ``sent_at`` or before as lost again. Return their number."""
+        return self.mark_timed_out(sent_at, 0.0)
+
     def mark_timed_out(self, now: float, timeout: float) -> int:
         """Mark the tickets in flight for ``timeout`` seconds as lost again. Return their number."""
         lost = 0
@@ -60,6 +66,7 @@ class RetransmitQueue:
             if is_in_flight and at + timeout > now:
                 break
             self._sent.popleft()
+            self.settled += 1
             if retry is not None and is_in_flight:
                 retry.is_lost = True
                 self.in_flight -= 1

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from itertools import repeat
 from math import ceil, inf
+from typing import NamedTuple
 
 from fyrehose_twisted.errors import MessageTooLarge, PublishQueueFull
 from fyrehose_twisted.fyrehose.config import OutboxConfig
 from fyrehose_twisted.fyrehose.node.client.publishing.congestion import CongestionWindow
 from fyrehose_twisted.fyrehose.node.client.publishing.in_flight import InFlight
 from fyrehose_twisted.fyrehose.node.client.publishing.retransmissions import RetransmitQueue
-from fyrehose_twisted.fyrehose.wire.envelope import COUNTER_WINDOW, ENVELOPE_SIZE, MAX_ENVELOPED, wrap
+from fyrehose_twisted.fyrehose.wire.envelope import COUNTER_WINDOW, ENVELOPE_SIZE, MAX_ENVELOPED, Envelope, unwrap, wrap
 from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE
 
 REMEMBERED_RETRANSMISSIONS = 4_096
@@ -23,6 +24,13 @@ DATAGRAM_OVERHEAD = 512
 
 RTT_SAMPLE_STRIDE = 32
 """Of messages that are sent together, one in so many is a round trip sample; more samples add nothing (RFC 7323)."""
+
+
+class _Evidence(NamedTuple):
+    """The latest message up to which the stream is complete: messages sent before it are lost, or late."""
+
+    ticket: int
+    sent_at: float
 
 
 class SendQueue:
@@ -57,6 +65,8 @@ class SendQueue:
         self._acked_retransmissions: OrderedDict[int, None] = OrderedDict()
         self._by_data: dict[bytes, deque[int]] = {}
         self._sampled_at = 0.0
+        self._evidence: _Evidence | None = None
+        self._overtaken: tuple[float, _Evidence] | None = None
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -117,6 +127,19 @@ class SendQueue:
             self._in_flight.send(tickets, span, now)
             ready += [self._pending[ticket] for ticket in tickets]
         return ready
+
+    @property
+    def retransmitted(self) -> Set[int]:
+        """Acknowledged messages that were sent more than once, so that they may have several numbers."""
+        return self._acked_retransmissions.keys()
+
+    def pending_run(self, messages: Sequence[bytes]) -> Envelope | None:
+        """Return the envelope of the first of ``messages`` if they are consecutive own messages in this queue."""
+        first = unwrap(messages[0])
+        if first is None or first.publisher != self.publisher:
+            return None
+        tickets = range(first.counter, first.counter + len(messages))
+        return first if list(map(self._pending.get, tickets)) == list(messages) else None
 
     def was_retransmitted(self, ticket: int) -> bool:
         """Return whether an acknowledged message was sent more than once, so that it may have several numbers."""
@@ -185,10 +208,11 @@ class SendQueue:
         """Forget what :meth:`detect_losses` would need, because no message is in flight."""
         self._completed.clear()
 
-    def detect_losses(self) -> None:
+    def detect_losses(self, now: float) -> None:
         """Mark messages as lost that were sent a reordering window before one up to which the stream is complete.
 
-        This is the rule of RFC 8985.
+        This is the rule of RFC 8985. It applies to retransmissions, too. :meth:`detect_timeouts` marks the messages
+        sent just before that one after the reordering window, because a burst is sent at one time.
         """
         if not self._completed:
             return
@@ -199,7 +223,18 @@ class SendQueue:
             self._acked_sent_at.pop(ticket, None)
         self._completed.clear()
         if sent_at is not None:
-            self._mark_lost(self._in_flight.take_overtaken(latest, sent_at - self.window.reordering_window))
+            self._mark_overtaken(latest, sent_at - self.window.reordering_window)
+            self._evidence = _Evidence(latest, sent_at)
+            self._await_late_messages(now)
+
+    def _await_late_messages(self, now: float) -> None:
+        if self._overtaken is None and self._evidence is not None:
+            self._overtaken = now + self.window.reordering_window, self._evidence
+            self._evidence = None
+
+    def _mark_overtaken(self, ticket: int, sent_at: float) -> None:
+        late = self._in_flight.take_overtaken(ticket, sent_at)
+        self._mark_lost(late, self._retransmit_queue.mark_overtaken(sent_at))
 
     def take_expired(self, now: float) -> list[int]:
         """Remove and return the tickets of messages that were not acknowledged in time."""
@@ -222,16 +257,21 @@ class SendQueue:
         first, again = self._in_flight.earliest_sent_at, self._retransmit_queue.earliest_sent_at
         if first is None or (again is not None and again < first):
             first = again
-        return None if first is None else first + self.window.timeout
+        if first is None:
+            return None
+        timeout = first + self.window.timeout
+        return timeout if self._overtaken is None else min(timeout, self._overtaken[0])
 
     def detect_timeouts(self, now: float) -> None:
-        """Mark messages as lost that have been in flight for longer than the timeout."""
+        """Mark messages as lost that were overtaken, or have been in flight for longer than the timeout."""
+        if self._overtaken is not None and now >= self._overtaken[0]:
+            self._mark_overtaken(*self._overtaken[1])
+            self._overtaken = None
+            self._await_late_messages(now)
         timeout = self.window.timeout
         late = self._in_flight.take_timed_out(now, timeout)
-        self._mark_lost(late)
         again = self._retransmit_queue.mark_timed_out(now, timeout)
-        for _ in range(again):
-            self.window.loss_detected()
+        self._mark_lost(late, again)
         if late or again:
             self.window.timed_out(now)
 
@@ -254,10 +294,12 @@ class SendQueue:
             self._acked_sent_at.pop(self._lowest_pending, None)
             self._lowest_pending += 1
 
-    def _mark_lost(self, lost: list[tuple[int, float]]) -> None:
+    def _mark_lost(self, lost: list[tuple[int, float]], again: int) -> None:
+        """Queue messages that were lost for the first time; ``again`` retransmissions are lost, too."""
         for ticket, sent_at in lost:
             self._retransmit_queue.mark_lost(ticket, sent_at)
-            self.window.loss_detected()
+        self.window.settled(len(lost) + again, self._in_flight.settled + self._retransmit_queue.settled)
+        self._in_flight.settled = self._retransmit_queue.settled = 0
 
     def _remove(self, ticket: int) -> float | None:
         """Remove a message. Return its send time if it was sent once, else ``None``."""
@@ -279,3 +321,4 @@ class SendQueue:
         if not self._pending:
             self._in_flight.clear()
             self._retransmit_queue.clear()
+            self._evidence = self._overtaken = None

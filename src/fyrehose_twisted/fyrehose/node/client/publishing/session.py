@@ -151,7 +151,7 @@ class PublishingSession:
     def tick(self, now: float) -> None:
         """Detect losses and send due messages."""
         self.push_due_at = None
-        self._send_queue.detect_losses()
+        self._send_queue.detect_losses(now)
         self._push(now)
 
     def _check_durability(self, kept: int, count: int) -> None:
@@ -203,6 +203,9 @@ class PublishingSession:
             dialect, confirm = self._config.dialect, not self._config.subscribe
             again = self._send_queue.leading_retransmissions
             marked = self._keepalive.extensions_supported
+            if marked and not self._config.outbox.raw:
+                window = self._send_queue.window
+                window.minimum_timeout = min(window.config.minimum_timeout, window.config.marked_timeout)
             pushes = encode_pushes(messages[:again], dialect, confirm, again=marked) if again else []
             pushes += encode_pushes(messages[again:], dialect, confirm)
             self._output.effects.append(Send(pushes, (self._backbone,)))
