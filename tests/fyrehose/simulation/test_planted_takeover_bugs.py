@@ -285,7 +285,7 @@ def ignores_leaders(patch: Patch) -> None:
 
 
 BUGS = [
-    Bug(numbers_before_a_majority_has_the_bound, (BoundsDurableFirst.name,), BriefTakeovers, seed=3),
+    Bug(numbers_before_a_majority_has_the_bound, (BoundsDurableFirst.name,), BriefTakeovers, seed=7),
     Bug(starts_at_the_bound, (GroupMessages.name,), BriefTakeovers, seed=0),
     Bug(ignores_uncommitted_bounds, (HeldNumbersKept.name,), BriefTakeovers, seed=0),
     Bug(
@@ -310,7 +310,7 @@ BUGS = [
     Bug(breaks_its_promises, (OneMemberNumbers.name,), Isolated, seed=8, message="in term"),
     Bug(numbers_although_its_term_is_over, (OneMemberNumbers.name,), BriefTakeovers, seed=0),
     Bug(ignores_what_clients_hold, (HeldNumbersKept.name,), BriefTakeovers, seed=0, message="began without"),
-    Bug(waits_for_no_client, (HeldNumbersKept.name,), BriefTakeovers, seed=3),
+    Bug(waits_for_no_client, (HeldNumbersKept.name,), BriefTakeovers, seed=4),
     Bug(waits_for_the_first_client_only, (HeldNumbersKept.name,), BriefTakeovers, seed=2),
     Bug(claims_all_numbers_as_held, (HeldNumbersKept.name,), BriefTakeovers, seed=0, message="the last number"),
     Bug(claims_too_few_numbers_as_held, (HeldNumbersKept.name,), BriefTakeovers, seed=0),

@@ -28,7 +28,6 @@ from fyrehose_twisted.fyrehose.node.client.repair_responder import RepairRespond
 from fyrehose_twisted.fyrehose.node.client.subscription import Subscription
 from fyrehose_twisted.fyrehose.node.client.takeover.backbone_group import BackboneGroup
 from fyrehose_twisted.fyrehose.node.client.takeover.connection import Connection
-from fyrehose_twisted.fyrehose.wire.codec import encode
 from fyrehose_twisted.fyrehose.wire.envelope import MAGIC
 from fyrehose_twisted.fyrehose.wire.packets import (
     Asked,
@@ -37,10 +36,10 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     KeepaliveAck,
     Leader,
     Packet,
-    Request,
+    PacketType,
     Status,
 )
-from fyrehose_twisted.fyrehose.wire.run_codec import split_delivers
+from fyrehose_twisted.fyrehose.wire.run_codec import encode_ranges, split_delivers
 from fyrehose_twisted.interfaces import IDatagramNode, IMessageStore, Outputs
 from fyrehose_twisted.repeats import RepeatDetector
 
@@ -440,8 +439,8 @@ class Client(DatagramNode):
         requests, subscription.requests = subscription.requests, []
         self.counters.requests += len(requests)
         if requests:
-            asked = [encode(Request(self.config.address, first, last)) for first, last in requests]
-            self._output.effects.append(Send(asked, (self.backbone,)))
+            burst = encode_ranges(PacketType.REQUEST, self.config.address, requests)
+            self._output.effects.append(Send([burst], (self.backbone,)))
         if subscription.failure is not None:
             self._delivery_queue.fail(subscription.failure)
 

@@ -92,16 +92,21 @@ class PublishingSession:
                 if ticket is not None:
                     found.append((ticket, sequence))
         else:
-            for envelope, count in envelope_runs(messages):
+            own = self._send_queue.pending_run(messages)
+            for envelope, count in envelope_runs(messages) if own is None else [(own, len(messages))]:
                 if envelope is not None and envelope.publisher == self._send_queue.publisher:
-                    counter, ahead = envelope.counter, first - envelope.counter
-                    self.unconfirmed_numbers.lower(range(counter, counter + count), ahead)
-                    tickets = self._send_queue.acknowledge(range(counter, counter + count), now)
-                    found += [
-                        (ticket, ticket + ahead) for ticket in tickets if not self._await_lowest_number(ticket, ahead)
-                    ]
+                    found += self._acknowledged(envelope.counter, count, first - envelope.counter, now)
                 first += count
         self._numbers_assigned(found, now)
+
+    def _acknowledged(self, counter: int, count: int, ahead: int, now: float) -> list[tuple[int, int]]:
+        """Acknowledge own messages; return those whose numbers, ``ahead`` of their tickets, are certain."""
+        queue = self._send_queue
+        self.unconfirmed_numbers.lower(range(counter, counter + count), ahead)
+        tickets = queue.acknowledge(range(counter, counter + count), now)
+        if not queue.retransmitted.isdisjoint(tickets):
+            tickets = [ticket for ticket in tickets if not self._await_lowest_number(ticket, ahead)]
+        return [(ticket, ticket + ahead) for ticket in tickets]
 
     def stream_advanced(self, complete_up_to: int, now: float) -> None:
         """Settle the numbers of retransmitted messages in the complete part of the stream."""
