@@ -329,6 +329,7 @@ class Failing:
 async def test_an_asynchronous_send_error_loses_no_received_datagrams(ports: Callable[[], DatagramPort]) -> None:
     receiving, sending = ports(), ports()
     receiving.segmenting_socket.socket = Failing(receiving.socket)
+    receiving.segmenting_socket._many = None
     sending.send([b"1", b"22", b"333"], [address(receiving)])
     await receiving.protocol.received(3)
     assert receiving.protocol.datagrams == [b"1", b"22", b"333"]

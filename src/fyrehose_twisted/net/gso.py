@@ -16,11 +16,12 @@ from typing import Any
 
 from fyrehose_twisted.datagrams import Batch, BatchBuilder, DatagramRun
 from fyrehose_twisted.effects import Address, Burst, Datagram
+from fyrehose_twisted.net.mmsg import MAX_BYTES, ManyReceiver
 
 MAX_DATAGRAM = 65_507
 """Maximum payload of UDP over IPv4, per datagram and per burst, in bytes."""
 
-RECEIVE_BYTES = 65_536
+RECEIVE_BYTES = MAX_BYTES
 """Buffer size of a receive call. With less, the kernel silently truncates bursts."""
 
 MAX_SEGMENTS, SAFE_SEGMENTS = 128, 64
@@ -54,6 +55,7 @@ class SegmentingSocket:
         self.segments = MAX_SEGMENTS if offload and _accepts_option(sock, _UDP_SEGMENT, 0) else 1
         self.receives_bursts = offload and _accepts_option(sock, _UDP_GRO, 1)
         self.errors: Counter[str] = Counter() if errors is None else errors
+        self._many = _make_many_receiver(sock) if self.receives_bursts else None
         self._size = 0
         self._control: _Control = []
         self._small_mtu_hosts: dict[str, int] = {}
@@ -64,10 +66,16 @@ class SegmentingSocket:
 
         Stops when ``buffer`` has less than :data:`RECEIVE_BYTES` left.
         """
-        runs, view, position = BatchBuilder(), memoryview(buffer), 0
+        runs, view, position, plain_size = BatchBuilder(), memoryview(buffer), 0, 0
         last = len(buffer) - RECEIVE_BYTES
         while position <= last and runs.rows < MAX_BATCH_DATAGRAMS:
             try:
+                if plain_size and self._many is not None:
+                    position, more = self._many.receive(buffer, position, plain_size, runs)
+                    if not more:
+                        break
+                    plain_size = plain_size if self._many.is_alone else 0
+                    continue
                 length, size, truncated, peer = self._receive(view[position:])
             except (BlockingIOError, InterruptedError):
                 break
@@ -77,6 +85,8 @@ class SegmentingSocket:
                 break
             runs.add(position, position + length, size, peer, truncated)
             position += length
+            # More of them are received together, unless the kernel coalesces them.
+            plain_size = length if size == length else 0
         return Batch(buffer, runs.finish())
 
     def receive_one(self, buffer: bytearray) -> Batch | None:
@@ -198,6 +208,14 @@ def coalesce(datagrams: Sequence[Datagram | Burst], segments: int) -> list[Burst
 
 def _join(near: list[Datagram], size: int) -> Burst:
     return Burst(near[0] if len(near) == 1 else b"".join(near), max(1, size))
+
+
+def _make_many_receiver(sock: socket.socket) -> ManyReceiver | None:
+    """Return a receiver of many datagrams per call; ``None`` without ``recvmmsg``, or for other sockets than IPv4."""
+    try:
+        return ManyReceiver(sock) if sock.family == socket.AF_INET else None
+    except AttributeError:
+        return None
 
 
 def _accepts_option(sock: socket.socket, option: int, value: int) -> bool:
