@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -223,13 +224,26 @@ def report(results: Results, options: argparse.Namespace) -> None:
 
 def available(options: argparse.Namespace) -> list[str]:
     """Return the systems to measure, without those that are not installed."""
-    from importlib.util import find_spec
-
     module, package = PACKAGES[NATS]
     if NATS_PY in options.system and find_spec(module) is None:
         print(f"{NATS_PY}: not installed: pip install {package}")
         return [OURS]
     return list(options.system)
+
+
+def draw_plot(results: Results, options: argparse.Namespace, path: Path) -> None:
+    """Write the plot and print its path."""
+    if find_spec("matplotlib") is None:
+        print("There is no plot: pip install matplotlib")
+        return
+    from race.plot import draw_loss
+
+    rates = {
+        system: {loss: rate for loss in options.loss if (rate := results.rate(LINK, loss, system)) is not None}
+        for system in options.system
+    }
+    for drawn in draw_loss(rates, path):
+        print(f"The plot is in {drawn}.")
 
 
 def main() -> None:
@@ -260,6 +274,8 @@ def main() -> None:
     rounds = [{**case._asdict(), "rounds": figures} for case, figures in results.rounds.items()]
     path.write_text(json.dumps({"machine": describe(), "rounds": rounds}, indent=1) + "\n")
     print(f"Everything that was measured is in {path}.")
+    if LINK in options.network:
+        draw_plot(results, options, path)
     if results.failures:
         sys.exit(1)
 

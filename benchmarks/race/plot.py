@@ -129,3 +129,28 @@ def _draw_crowd(axes: Any, results: Any) -> None:
             if cost is not None and not row:
                 axes.hlines(cost, group - 0.4, group + 0.4, **GOAL)
     _tidy(axes, "crowd: few and many (less is better)", "broker's µs / delivery", (0, 1), (OURS, NATS))
+
+
+def draw_loss(rates: dict[str, dict[float, float]], path: Path) -> list[Path]:
+    """Write a plot of messages/s by loss, by system, as SVG and PNG beside ``path``; return the paths."""
+    matplotlib.rcParams["svg.hashsalt"] = "loss"
+    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    axes = figure.subplots()
+    losses = sorted({loss for each in rates.values() for loss in each})
+    width = 0.8 / len(rates)
+    for row, (system, by_loss) in enumerate(rates.items()):
+        colour = OURS if system == OURS else NATS
+        for group, loss in enumerate(losses):
+            rate = by_loss.get(loss)
+            _bar(axes, group + (row - (len(rates) - 1) / 2) * width, rate and rate / 1e3, colour, width)
+    keys = [
+        matplotlib.patches.Patch(facecolor=COLOURS[OURS if s == OURS else NATS], hatch=HATCHES.get(s), label=s)
+        for s in rates
+    ]
+    axes.legend(handles=keys, frameon=False, fontsize=8)
+    labels = [f"{loss:.0%} lost" for loss in losses]
+    _tidy(axes, "two subscribers, no segmentation offload", "thousand messages/s", range(len(losses)), labels)
+    paths = [path.with_suffix(f".{kind}") for kind in ("svg", "png")]
+    for each in paths:
+        figure.savefig(each, dpi=110, metadata={"Date": None} if each.suffix == ".svg" else None)
+    return paths
