@@ -170,6 +170,34 @@ def test_published_event_fires_with_its_sequence_number() -> None:
     assert world.publisher.pending == 0
 
 
+def test_event_published_at_an_acknowledgement_is_sent_at_once() -> None:
+    world = World()
+    following: list[Deferred[int]] = []
+    call = world.ready()
+    world.publisher.publish(b"1").addCallback(lambda number: following.append(world.publisher.publish(b"2")))
+    world.turn()
+    (run,) = call.runs()
+    call.number(run, 7)
+    (run,) = call.runs()
+    assert (run.first, run.events) == (2, (b"2",))
+    world.turn()
+    assert call.runs() == []
+    call.number(run, 8)
+    assert result(following[0]) == 8
+
+
+def test_event_published_at_a_late_acknowledgement_dials_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    call = world.ready()
+    world.publisher.publish(b"1").addCallback(lambda number: world.publisher.publish(b"2"))
+    world.turn()
+    (run,) = call.runs()
+    monkeypatch.setattr(world.publisher, "_session", None)
+    call.number(run, 7)
+    world.turn()
+    assert len(world.calls) == 2
+
+
 def test_publisher_with_a_secret_answers_the_proof_of_the_node() -> None:
     world = World(secret=SECRET)
     world.publisher.publish(b"event")

@@ -522,3 +522,24 @@ def count_writes(monkeypatch: pytest.MonkeyPatch) -> list[LogEntry]:
 
     monkeypatch.setattr(payloads, "_write_entry", counting)
     return counted
+
+
+@given(
+    st.lists(
+        st.binary(max_size=6)
+        | st.recursive(st.integers(0, 2**64 - 1) | st.binary() | st.text() | st.none(), st.lists, max_leaves=9).map(
+            dumps
+        )
+    )
+)
+def test_decoding_does_not_depend_on_what_was_decoded_before(items: list[bytes]) -> None:
+    def outcome(data: bytes) -> str:
+        try:
+            return repr(cbor.decode_plain(data, 3))
+        except BadParcel as error:
+            return str(error)
+
+    reused = list(map(outcome, items))
+    for item, expected in zip(items, reused, strict=True):
+        cbor._idle_decoders.clear()
+        assert outcome(item) == expected

@@ -108,6 +108,7 @@ class ParcelsPublisher:
         self._dialling: Deferred[Any] | None = None
         self._retry_call: Any = None
         self._flush_call: Any = None
+        self._answering = False
         self._node_index = 0
         self._failures = 0
         self._out_of_order = 0
@@ -220,10 +221,17 @@ class ParcelsPublisher:
             self._out_of_order = 0
             if self._node_warnings is not None:
                 self._node_warnings.recovered(self._node)
-            for done in self._queue.acknowledge(answer.epoch, answer.first, answer.sequences):
-                if done.token is not None:
-                    done.token.answered(done.numbers)
+            # What is published in response leaves below, without a turn of the reactor.
+            self._answering = True
+            try:
+                for done in self._queue.acknowledge(answer.epoch, answer.first, answer.sequences):
+                    if done.token is not None:
+                        done.token.answered(done.numbers)
+            finally:
+                self._answering = False
             self._send()
+            if self._session is None and self._queue.pending_events:
+                self._flush_soon()  # A late answer of a connection that has ended.
             return
         self._last_failure = refusal_name(answer.why), answer.text
         self._out_of_order += answer.why is RefusalReason.OUT_OF_ORDER
@@ -297,7 +305,7 @@ class ParcelsPublisher:
     # Pending events
 
     def _flush_soon(self) -> None:
-        if self._flush_call is None:
+        if self._flush_call is None and not self._answering:
             self._flush_call = self.reactor.callLater(0, self._flush_now)
 
     def _flush_now(self) -> None:

@@ -190,6 +190,20 @@ class _NoTags(Mapping[int, Any]):
 
 _NO_TAGS = _NoTags()
 
+_idle_decoders: dict[int, CBORDecoder] = {}
+"""A decoder for each depth, while no thread is using it."""
+
+
+def _make_decoder(depth: int) -> CBORDecoder:
+    return CBORDecoder(
+        BytesIO(),
+        semantic_decoders=_NO_TAGS,
+        max_depth=depth,
+        allow_indefinite=False,
+        allow_duplicate_keys=False,
+        strict_hashable_types=True,
+    )
+
 
 def decode_plain(data: bytes, depth: int) -> Any:
     """Decode one untagged item: int, bytes, str, list, dict with keys of text or bytes, bool, None, float,
@@ -200,14 +214,10 @@ def decode_plain(data: bytes, depth: int) -> Any:
     """
     stream = BytesIO(data)
     try:
-        content = CBORDecoder(
-            stream,
-            semantic_decoders=_NO_TAGS,
-            max_depth=depth,
-            allow_indefinite=False,
-            allow_duplicate_keys=False,
-            strict_hashable_types=True,
-        ).decode()
+        # To make a decoder takes longer than to decode a short message. One that failed is not used again.
+        decoder = _idle_decoders.pop(depth, None) or _make_decoder(depth)
+        decoder.fp = stream
+        content = decoder.decode()
     except Exception as error:  # Hostile bytes may raise anything in the library.
         what = f"{type(error).__name__}: {error.__cause__ or error}"[:100]
         raise BadParcel("bad-payload", f"application data of {len(data):,} bytes is not plain CBOR ({what})") from None
@@ -215,6 +225,7 @@ def decode_plain(data: bytes, depth: int) -> Any:
         raise BadParcel(
             "bad-payload", f"{len(data) - stream.tell():,} trailing bytes after the item of the application data"
         )
+    _idle_decoders[depth] = decoder
     return content
 
 

@@ -5,6 +5,8 @@ A parcel is one byte with the length of the head, the head, and application data
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from zope.interface import implementer
 
 from fyrehose_twisted.errors import RemoteError
@@ -113,6 +115,7 @@ class ParcelDecoder:
         return found
 
 
+@lru_cache(1_024)
 def _read_head(data: bytes) -> ParcelHead:
     if not data:
         raise BadParcel("bad-cbor", "a parcel with a head of 0 bytes")
