@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from race.servers import program
 
-from stages.network import SETUP
 from stages.nodes import Recording
 from stages.replay import check, play, prepare
 
@@ -57,8 +56,9 @@ def count(recordings: dict[str, Recording], warm_up: int) -> dict[str, Counts]:
             raise RuntimeError(f"Valgrind: {done.stderr.decode(errors='replace')[-2_000:]}")
         # Parts are numbered from 1; every second ends at the second marker of a node.
         parts = [Path(f"{out}.{2 * number}").read_bytes() for number in range(1, len(recordings) + 1)]
-    counted = [len({one.message for one in each.inputs} - {SETUP}) - warm_up for each in recordings.values()]
-    return {name: parse(part, messages) for name, part, messages in zip(recordings, parts, counted, strict=True)}
+    return {
+        name: parse(part, recordings[name].messages - warm_up) for name, part in zip(recordings, parts, strict=True)
+    }
 
 
 def parse(profile: bytes, messages: int) -> Counts:
@@ -80,8 +80,9 @@ def main() -> None:
         calls, host = prepare(recording)
         play(calls[: warm_up + 1], host.clock)
         os.getppid()
-        play(calls[warm_up + 1 :], host.clock)
+        play(calls[warm_up + 1 : -1], host.clock)
         os.getppid()
+        play(calls[-1:], host.clock)
         check(recording, host)
 
 

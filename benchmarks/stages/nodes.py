@@ -28,6 +28,8 @@ SUBSCRIBER: Address = ("10.0.0.2", 4000)
 PUBLISHER: Address = ("10.0.0.3", 4000)
 SETTLED = 3.0
 """Seconds after which nodes know one another, and the last message has arrived although no other follows."""
+ORDER = ("publisher", "backbone", "subscriber")
+"""Order in which a message passes the nodes."""
 
 Make = Callable[[Timeline, Callable[..., None]], Host]
 
@@ -36,11 +38,15 @@ class Recording(NamedTuple):
     """All inputs of one node.
 
     :ivar make: makes the node again, equal to the recorded one.
+    :ivar inputs: in order; those before the first message belong to :data:`~stages.network.SETUP`, those after the
+        last to the number ``messages``.
+    :ivar messages: number of messages.
     :ivar events: number of messages, events or acknowledgements that reached its application.
     """
 
     make: Make
     inputs: list[Input]
+    messages: int
     events: int
 
 
@@ -95,11 +101,12 @@ def record_stream(messages: int, size: int) -> dict[str, Recording]:
         network.message = number
         network.hosts[PUBLISHER].record(number, "publish", number.to_bytes(8, "big").ljust(size, b"."))
         network.run(PERIOD)
+    network.message = messages
     network.run(SETTLED)
     hosts = network.hosts
     found = {
-        name: Recording(makers[name][1], hosts[makers[name][0]].inputs, hosts[makers[name][0]].events)
-        for name in ("publisher", "backbone", "subscriber")
+        name: Recording(make, hosts[address].inputs, messages, hosts[address].events)
+        for name, (address, make) in sorted(makers.items(), key=lambda one: ORDER.index(one[0]))
     }
     if found["subscriber"].events != messages:
         raise RuntimeError(f"the subscriber received {found['subscriber'].events} of {messages} messages")
@@ -162,13 +169,14 @@ def record_cluster(events: int, size: int, members: int) -> dict[str, Recording]
         network.message = number
         client.publish(number, number.to_bytes(8, "big").ljust(size, b"."))
         network.run(PERIOD)
+    network.message = events
     network.run(SETTLED)
     if client.acknowledged != events:
         raise RuntimeError(f"{client.acknowledged} of {events} events were acknowledged")
     follower = (leader + 1) % members
     return {
         f"{role}, {members} nodes": Recording(
-            makers[index], network.hosts[places[index]].inputs, network.hosts[places[index]].events
+            makers[index], network.hosts[places[index]].inputs, events, network.hosts[places[index]].events
         )
         for role, index in (("leader", leader), ("follower", follower))
     }

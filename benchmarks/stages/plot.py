@@ -29,7 +29,7 @@ KEYS = {
     "subscriber": "#009E73",
     "kernel": "#CCCCCC",
 }
-NARROW = 0.04
+NARROW = 0.03
 """Part of the longest bar below which a stage has no number."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
@@ -39,7 +38,7 @@ def replay(recording: Recording, warm_up: int, *, cold: bool = False) -> Times:
     timer, times = time.perf_counter_ns, []
     others = bytearray(OTHER_BYTES)
     cpu = time.thread_time()
-    for call in calls[warm_up + 1 :]:
+    for call in calls[warm_up + 1 : -1]:
         if cold:
             others.count(1)
         began = timer()
@@ -48,20 +47,19 @@ def replay(recording: Recording, warm_up: int, *, cold: bool = False) -> Times:
             method(*arguments)
         times.append(timer() - began)
     cpu = time.thread_time() - cpu
+    play(calls[-1:], clock)
     check(recording, host)
     return Times(times, cpu)
 
 
 def prepare(recording: Recording) -> tuple[list[list[Any]], Any]:
-    """Return the calls of each message, those of the setup first, and the host."""
+    """Return the host, and its calls: of the setup, of each message, and after the last one."""
     clock = Timeline()
     clock.move(START)
     host = recording.make(clock, lambda effect: None)
-    calls: list[list[Any]] = []
-    for message, inputs in groupby(recording.inputs, lambda one: one.message):
-        if not calls and message != SETUP:
-            calls.append([])
-        calls.append([(one.at, *host.prepare(one.method, one.arguments)) for one in inputs])
+    calls: list[list[Any]] = [[] for _ in range(recording.messages + 2)]
+    for one in recording.inputs:
+        calls[one.message - SETUP].append((one.at, *host.prepare(one.method, one.arguments)))
     return calls, host
 
 
