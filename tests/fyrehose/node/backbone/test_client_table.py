@@ -61,6 +61,15 @@ def test_the_subscribers_are_the_same_tuple_until_they_change() -> None:
     assert (table.subscribers, subscribers) == ((BOB, ALICE), (ALICE, BOB))
 
 
+def test_a_publisher_is_the_last_subscriber_from_its_first_message_on() -> None:
+    table = clients()
+    table.count_published(ALICE, 1, 9)
+    subscribers = table.subscribers
+    assert subscribers == (BOB, ALICE)
+    table.count_published(ALICE, 1, 9)
+    assert table.subscribers is subscribers
+
+
 def known(address: Address, heard_at: float, flags: int = 0) -> KnownClient:
     return KnownClient(address, address, flags, Dialect.V2, 7, heard_at)
 

@@ -53,6 +53,13 @@ class _AddressGroup:
             self._members[address] = None
         self._cached_addresses = None
 
+    def move_to_end(self, address: Address) -> None:
+        """Make a client of the group the last one."""
+        if address in self._members:
+            del self._members[address]
+            self._members[address] = None
+            self._cached_addresses = None
+
 
 class _ClientLists(NamedTuple):
     """Clients by role."""
@@ -126,6 +133,9 @@ class ClientTable:
         """Count published messages of ``peer`` with ``size`` bytes of DATA in total."""
         client = self.get_by_source(peer)
         traffic = self.unlisted if client is None else client.traffic
+        if client is not None and not traffic.published:
+            # A publisher knows its own messages. Those who wait for them come first.
+            self._subscriber_group.move_to_end(client.address)
         traffic.published += count
         traffic.published_bytes += size
 
