@@ -45,6 +45,7 @@ from race.servers import NATS, OURS, Broker, Missing, Place, start_nats, start_o
 from fyrehose_twisted.process.progress import ProgressBar
 
 LINK, LOOPBACK = "link", "loopback"
+LOADS = ("broker_load", "client_load")
 LINK_FAN_OUT, LOOPBACK_FAN_OUT = 2, 4
 LOSSES = (0.0, 0.01, 0.05)
 TARGETS = {0.0: 1.5, 0.01: 1.2, 0.05: 1.0}
@@ -83,15 +84,16 @@ class Results:
         """Return the median of messages/s."""
         return self.median(Case(network, loss, system), "messages_per_second")
 
+    def message_cost(self, case: Case, load: str) -> float | None:
+        """Return the CPU seconds for each message."""
+        return ratio_of(self.median(case, load), self.median(case, "messages_per_second"))
+
     def repair_cost(self, network: str, loss: float, load: str) -> float | None:
         """Return the additional CPU seconds for each repaired message; ``load`` is that of broker or clients."""
         lossy, clean = Case(network, loss, OURS), Case(network, 0.0, OURS)
-        figures = [self.median(case, figure) for case in (lossy, clean) for figure in (load, "messages_per_second")]
-        repairs = self.median(lossy, "repairs_per_second")
-        used, rate, clean_used, clean_rate = figures
-        if used is None or rate is None or clean_used is None or not clean_rate or not repairs:
-            return None
-        return (used - clean_used * rate / clean_rate) / repairs
+        used, usual = self.message_cost(lossy, load), self.message_cost(clean, load)
+        share = ratio_of(self.median(lossy, "repairs_per_second"), self.median(lossy, "messages_per_second"))
+        return None if used is None or usual is None or not share else (used - usual) / share
 
 
 class Networks:
@@ -165,33 +167,36 @@ def measure(options: argparse.Namespace, directory: Path, systems: list[str]) ->
     return results
 
 
-def microseconds(value: float | None) -> str:
+def microseconds(value: float | None, digits: int = 0) -> str:
     """Format a time for a table."""
-    return number(None if value is None else value * 1e6)
+    return number(None if value is None else value * 1e6, digits)
 
 
 def print_link(results: Results, options: argparse.Namespace) -> None:
-    """Print throughput on the link, and the cost of a repair."""
+    """Print throughput on the link, and the cost of a message and of a repair."""
     print(f"Link, {LINK_FAN_OUT} subscribers, {options.size} bytes, thousand messages/s\n")
-    rows = []
+    rows, costs = [], []
     for loss in options.loss:
         ours, nats = (results.rate(LINK, loss, system) for system in (OURS, NATS_PY))
-        case, target = Case(LINK, loss, OURS), TARGETS.get(loss)
-        ratio = ratio_of(ours, nats)
+        case, target, ratio = Case(LINK, loss, OURS), TARGETS.get(loss), ratio_of(ours, nats)
         rows.append(
             [
                 f"{loss:.0%}",
                 *(number(scaled(rate), 1) for rate in (ours, nats)),
                 number(ratio, 2) if target is None else f"{verdict(ratio, target)} (>= {target:g})",
-                *(number(results.median(case, load), 2) for load in ("broker_load", "client_load")),
+                *(number(results.median(case, load), 2) for load in LOADS),
                 number(results.median(case, "repairs_per_second")),
-                *(microseconds(results.repair_cost(LINK, loss, load)) for load in ("broker_load", "client_load")),
                 number(results.median(case, "lost")),
             ]
         )
-    costs = ("backbone, CPU µs a repair", "clients, CPU µs a repair")
+        used = [results.message_cost(Case(LINK, loss, system), load) for load in LOADS for system in (OURS, NATS_PY)]
+        repairs = [results.repair_cost(LINK, loss, load) for load in LOADS]
+        costs.append([f"{loss:.0%}", *(microseconds(each, 1) for each in used), *map(microseconds, repairs)])
     loads = ("load of backbone", "load of clients")
-    table(["lost", OURS, NATS_PY, "fyrehose / NATS", *loads, "repairs/s", *costs, "never came"], rows)
+    table(["lost", OURS, NATS_PY, "fyrehose / NATS", *loads, "repairs/s", "never came"], rows)
+    print("CPU time in µs, which other work on the machine affects less\n")
+    head = ("backbone", "nats-server", "clients", "NATS clients")
+    table(["a message", *head, "a repair: backbone", "a repair: clients"], costs)
 
 
 def print_loopback(results: Results, options: argparse.Namespace) -> None:
