@@ -115,6 +115,7 @@ class Client(DatagramNode):
                 now,
                 on_new_messages=publishing.messages_seen,
                 own=b"" if config.outbox.raw else MAGIC + name,
+                on_own_repeated=self.send_queue.window.retransmitted_early,
             )
         self._deduplicator = Deduplicator(self.send_queue, self.counters, raw=config.raw)
         self._delivery_queue = DeliveryQueue(self._deduplicator, self.counters)

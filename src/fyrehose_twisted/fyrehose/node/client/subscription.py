@@ -33,6 +33,7 @@ class Subscription:
     :param store: message store, from which messages that exceeded the reorder buffer are restored.
     :param on_new_messages: called with the first number and the DATA of messages that are received for the first time.
     :param own: start of the messages of this client, or empty. The backbone repeats them upon retransmissions.
+    :param on_own_repeated: called when a message of this client is received again.
     :ivar ready: messages and losses to deliver, in order; cleared by the caller.
     :ivar requests: ranges to request; cleared by the caller.
     :ivar paused: whether delivery is paused.
@@ -53,6 +54,7 @@ class Subscription:
         *,
         on_new_messages: Callable[[int, Sequence[bytes], float], None],
         own: bytes = b"",
+        on_own_repeated: Callable[[], None] = lambda: None,
     ) -> None:
         self.ready: list[Deliverable] = []
         self.requests: list[tuple[int, int]] = []
@@ -69,6 +71,7 @@ class Subscription:
         self._drops = drops
         self._on_new_messages = on_new_messages
         self._own = own
+        self._on_own_repeated = on_own_repeated
         self._repair_scheduler = RepairScheduler(config.repair, rng, now)
         self._start_search: StartPositionSearch | None = None
         self.start_sequence = 1
@@ -295,7 +298,9 @@ class Subscription:
         arrival = self._add(stream, sequence, data, int(now * 1_000_000))
         if arrival is ArrivalOutcome.DUPLICATE:
             self._counters.duplicates += 1
-            if not (self._own and data.startswith(self._own)):
+            if self._own and data.startswith(self._own):
+                self._on_own_repeated()
+            else:
                 self._repair_scheduler.arrived_twice(sequence)
             if live and not self.paused:
                 # Messages that are ready are not corrected any more, independent of the boundaries of batches.

@@ -125,3 +125,18 @@ def test_losses_that_show_late_and_at_once_count_among_the_messages_sent_with_th
             window.acknowledged(0.01)
         window.settled(50, 1_000)
     assert window.size == 64
+
+
+def test_the_timer_is_shorter_while_the_backbone_recognises_retransmissions_and_they_are_needed() -> None:
+    window = CongestionWindow(WindowConfig(minimum_timeout=0.2, marked_timeout=0.05))
+    rounds(window, 3, round_trip=0.001)
+    assert window.timeout == 0.2
+    window.retransmissions_recognised()
+    assert window.timeout == 0.05
+    for _ in range(150):
+        window.retransmitted_early()
+    assert window.timeout == 0.2
+    window.retransmissions_recognised()
+    assert window.timeout == 0.2
+    rounds(window, 100, round_trip=0.001)
+    assert window.timeout == pytest.approx(0.05)

@@ -11,13 +11,12 @@ class CongestionWindow:
     """Congestion window of one publisher, adjusted once per round trip, with the timer of RFC 6298.
 
     :ivar size: maximum number of messages in flight.
-    :ivar minimum_timeout: lower limit of the timer in seconds.
     """
 
     def __init__(self, config: WindowConfig) -> None:
         self.config = config
         self.size = float(config.initial)
-        self.minimum_timeout = config.minimum_timeout
+        self._minimum_timeout = self._floor = config.minimum_timeout
         self.smoothed_rtt: float | None = None
         self._rtt_variation = 0.0
         self._min_rtt = float("inf")
@@ -31,7 +30,7 @@ class CongestionWindow:
     def timeout(self) -> float:
         """Retransmission timeout in seconds (RFC 6298, sections 2 and 5)."""
         wait = 1.0 if self.smoothed_rtt is None else self.smoothed_rtt + max(4 * self._rtt_variation, 0.001)
-        return min(max(wait, self.minimum_timeout) * self._backoff, self.config.maximum_timeout)
+        return min(max(wait, self._minimum_timeout) * self._backoff, self.config.maximum_timeout)
 
     @property
     def reordering_window(self) -> float:
@@ -80,6 +79,15 @@ class CongestionWindow:
         """Forget doubled timeouts, because they say nothing about another backbone."""
         self._backoff, self._backed_off_until = 1.0, 0.0
 
+    def retransmissions_recognised(self) -> None:
+        """Use a shorter timer, because the backbone recognises retransmissions."""
+        if self._floor > self.config.marked_timeout:
+            self._minimum_timeout = self._floor = self.config.marked_timeout
+
+    def retransmitted_early(self) -> None:
+        """Use a longer timer for a while, because the backbone had the message that was retransmitted."""
+        self._minimum_timeout = min(self._minimum_timeout * 1.01, self.config.minimum_timeout)
+
     def spurious_retransmission(self) -> None:
         """Record a message that was retransmitted too early."""
         self._reordering_factor = min(self._reordering_factor * 1.5, 32.0)
@@ -100,6 +108,7 @@ class CongestionWindow:
             self._slow_start = False
         self._acked = 0
         self._reordering_factor = max(1.0, self._reordering_factor * 0.98)
+        self._minimum_timeout = max(self._floor, self._minimum_timeout * 0.95)
 
     def _resize(self, factor: float) -> None:
         self.size = min(max(self.size * factor, self.config.minimum), self.config.maximum)

@@ -209,8 +209,7 @@ class PublishingSession:
             again = self._send_queue.leading_retransmissions
             marked = self._keepalive.extensions_supported
             if marked and not self._config.outbox.raw:
-                window = self._send_queue.window
-                window.minimum_timeout = min(window.config.minimum_timeout, window.config.marked_timeout)
+                self._send_queue.window.retransmissions_recognised()
             pushes = encode_pushes(messages[:again], dialect, confirm, again=marked) if again else []
             pushes += encode_pushes(messages[again:], dialect, confirm)
             self._output.effects.append(Send(pushes, (self._backbone,)))
