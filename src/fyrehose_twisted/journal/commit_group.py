@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import lt
@@ -46,6 +46,52 @@ class AppendCounters:
     spent: int = 0
 
 
+class _WaitingRecords:
+    """Records of one epoch that wait to be written.
+
+    They are columns, of which neither Python nor its garbage collector sees single records, until one arrives out of
+    order or has to be found.
+    """
+
+    def __init__(self) -> None:
+        self._positions: list[int] = []
+        self._times: list[int] = []
+        self._payloads: list[bytes] = []
+        self._by_position: dict[int, tuple[int, bytes]] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._positions or self._by_position)
+
+    @property
+    def by_position(self) -> dict[int, tuple[int, bytes]]:
+        """Times and payloads by position, in any order. It may be changed."""
+        if self._by_position is None:
+            rows = zip(self._times, self._payloads, strict=True)
+            self._by_position = dict(zip(self._positions, rows, strict=True))
+            self._positions, self._times, self._payloads = [], [], []
+        return self._by_position
+
+    def extend(self, positions: Sequence[int], times: Sequence[int], payloads: Sequence[bytes]) -> None:
+        """Add records in ascending order, after all others."""
+        if self._by_position is None:
+            self._positions += positions
+            self._times += times
+            self._payloads += payloads
+        else:
+            self._by_position.update(zip(positions, zip(times, payloads, strict=True), strict=True))
+
+    def columns(self) -> tuple[Sequence[int], Sequence[int], Sequence[bytes]]:
+        """Return positions in ascending order, times and payloads."""
+        if self._by_position is None:
+            return self._positions, self._times, self._payloads
+        rows = sorted(self._by_position.items())
+        return (
+            [position for position, _ in rows],
+            [received_at for _, (received_at, _) in rows],
+            [payload for _, (_, payload) in rows],
+        )
+
+
 class CommitGroup:
     """Records, losses and epoch starts that wait to be written.
 
@@ -57,7 +103,7 @@ class CommitGroup:
         self.starts: dict[int, int] = {}
         self.lost: dict[int, RangeSet] = {}
         self._coverage = coverage
-        self._records: dict[int, dict[int, tuple[int, bytes]]] = {}
+        self._records: dict[int, _WaitingRecords] = {}
         self._highest: dict[int, int] = {}
         self._replacing: dict[int, set[int]] = {}
         self._size = 0
@@ -111,7 +157,7 @@ class CommitGroup:
         low = self._positions(epoch, (first,))[0]
         high = low + length
         low = max(low, self._coverage.starts[epoch])
-        held, waiting = self._coverage.held.get(epoch) or RangeSet(), self._records.get(epoch, {})
+        held, waiting = self._coverage.held.get(epoch) or RangeSet(), self._by_position(epoch)
         requested = range(low, high + 1)
         few, many = (requested, waiting) if high - low < len(waiting) else (waiting, requested)
         here = RangeSet(integer_ranges(sorted(position for position in few if position in many)))
@@ -123,7 +169,7 @@ class CommitGroup:
 
     def drop_before(self, epoch: int, position: int) -> None:
         """Drop waiting records before ``position``, the new start of the epoch."""
-        waiting = self._records.get(epoch, {})
+        waiting = self._by_position(epoch)
         passed = [number for number in waiting if number < position]
         for number in passed:
             del waiting[number]
@@ -139,7 +185,7 @@ class CommitGroup:
             passed = {position for position in positions if position < self._coverage.watermarks[epoch]}
             positions -= passed
             for position in passed:
-                del self._records[epoch][position]
+                del self._records[epoch].by_position[position]
             self.counters.replaced -= len(passed)
             self.counters.taken -= len(passed)
             self.counters.conflicts += len(passed)
@@ -150,19 +196,13 @@ class CommitGroup:
     def columns(self) -> Iterator[tuple[int, Sequence[int], Sequence[int], Sequence[bytes]]]:
         """Yield epoch, ascending positions, times and payloads of the waiting records."""
         for epoch, records in sorted(self._records.items()):
-            positions: Sequence[int] = list(records)
-            waiting: Iterable[tuple[int, bytes]] = records.values()
-            if not all(map(lt, positions, islice(positions, 1, None))):
-                positions = sorted(records)
-                waiting = [records[position] for position in positions]
-            times, payloads = zip(*waiting, strict=True)
-            yield epoch, positions, times, payloads
+            yield epoch, *records.columns()
 
     def mark_written(self) -> None:
         """Add the group to the coverage and clear it, once it has been written."""
         for epoch, records in self._records.items():
             held = self._coverage.held.setdefault(epoch, RangeSet())
-            for first, last in integer_ranges(sorted(records)):
+            for first, last in integer_ranges(records.columns()[0]):
                 held.add(first, last)
         for epoch, ranges in self.lost.items():
             known = self._coverage.lost.setdefault(epoch, RangeSet())
@@ -206,11 +246,11 @@ class CommitGroup:
             first = min(self._unwrap(sequences, sequences[0]))
             self.begin(epoch, first % contents.wrap if contents.wrap else first)
         positions = self._positions(epoch, sequences)
-        waiting = self._records.setdefault(epoch, {})
+        waiting = self._records.setdefault(epoch, _WaitingRecords())
         taken = len(positions)
         highest = positions[-1]
         if positions[0] > self._last(epoch) and all(map(lt, positions, islice(positions, 1, None))):
-            waiting.update(zip(positions, zip(times, payloads, strict=True), strict=True))
+            waiting.extend(positions, times, payloads)
             self._size += sum(map(len, payloads))
         else:
             highest = max(positions)
@@ -225,7 +265,7 @@ class CommitGroup:
         return taken
 
     def _add_record(self, epoch: int, position: int, received_at: int, payload: bytes, authoritative: bool) -> bool:
-        contents, counters, waiting = self._coverage, self.counters, self._records[epoch]
+        contents, counters, waiting = self._coverage, self.counters, self._records[epoch].by_position
         lost = contents.lost.get(epoch), self.lost.get(epoch)
         if position < contents.starts[epoch] or any(ranges and position in ranges for ranges in lost):
             counters.late += 1
@@ -249,6 +289,10 @@ class CommitGroup:
         waiting[position] = received_at, payload
         self._size += len(payload)
         return True
+
+    def _by_position(self, epoch: int) -> dict[int, tuple[int, bytes]]:
+        waiting = self._records.get(epoch)
+        return {} if waiting is None else waiting.by_position
 
     def _held(self, epoch: int, position: int) -> bytes | None:
         try:

@@ -57,9 +57,11 @@ def envelope_runs(messages: Sequence[bytes]) -> list[tuple[Envelope | None, int]
     if len(messages) == 1:
         return [(unwrap(messages[0]), 1)]
     headers = _header_columns(messages) if len(messages) >= VECTOR_MINIMUM else None
-    if headers is not None and (headers["magic"] == _MAGIC).all():
-        publishers, counters = headers["publisher"], headers["counter"]
+    if headers is not None:
+        enveloped, publishers, counters = headers["magic"] == _MAGIC, headers["publisher"], headers["counter"]
         rises = (publishers[1:] == publishers[:-1]) & (counters[1:] - counters[:-1] == 1) & (counters[1:] != 0)
+        if not enveloped.all():
+            rises = np.where(enveloped[1:], rises & enveloped[:-1], ~enveloped[:-1] & ~enveloped[1:])
         starts = [0, *(np.flatnonzero(~rises) + 1).tolist()]
         ends = [*starts[1:], len(messages)]
         return [(unwrap(messages[start]), end - start) for start, end in zip(starts, ends, strict=True)]
