@@ -1,6 +1,6 @@
 """Reception of many datagrams in one system call, where neither the kernel nor the device coalesces them.
 
-Python has no ``recvmmsg``, and no kept package offers it, so this module calls it in the C library.
+Python has no ``recvmmsg``, so this module calls it in the C library.
 """
 
 from __future__ import annotations
