@@ -528,6 +528,20 @@ class TestRequest:
         bench.hear(ALICE, Request(ALICE, 1, 1))
         assert (bench.sent, bench.drops) == ({}, {"request_unanswerable": 1})
 
+    @pytest.mark.parametrize(("one", "other"), [(4, 5), (5, 6), (6, 4), (6, 7)])
+    def test_requests_for_numbers_that_are_not_remembered_are_handled_like_single_ones(
+        self, one: int, other: int
+    ) -> None:
+        asked = [Request(ALICE, one, one), Request(ALICE, other, other)]
+        sent = []
+        for batches in ([asked], [[one] for one in asked]):
+            bench = Bench(last=5)
+            bench.join(ALICE, BOB)
+            for batch in batches:
+                bench.hear(ALICE, *batch)
+            sent.append((bench.sent, dict(bench.node.drops.counts), bench.node.counters.requests))
+        assert sent[0] == sent[1]
+
     def test_a_request_for_an_address_without_a_client_is_dropped(self, vectors: dict[str, Vector]) -> None:
         bench = Bench(last=GIVEN)
         bench.join(ALICE, BOB)

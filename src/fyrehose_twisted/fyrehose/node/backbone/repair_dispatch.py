@@ -121,7 +121,7 @@ class RepairDispatcher:
         """
         retransmissions, first = self._retransmit_scheduler, ranges[0][0]
         buffer = retransmissions.buffer
-        if first < buffer.first or buffer.age(first) > URGENT_AGE:
+        if not buffer.first <= first <= ranges[-1][1] < buffer.end or buffer.age(first) > URGENT_AGE:
             return False
         datagrams = retransmissions.take_at_once(requester, ranges, now)
         if datagrams is None:
