@@ -11,9 +11,12 @@ SIZE_test-all := 700 MB to download, most of it Spark
 
 VENV := .venv
 PY := $(VENV)/bin/python
+# The compiled nodes have an environment of their own, so that they never hide an edited source.
+COMPILED := .venv-compiled
+SOURCES = $(shell find src compiling -name '*.py') setup.py setup.cfg pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-full test test-all soak fuzz bench bench-all docs lint audit clean
+.PHONY: help demo demo-full test test-all test-compiled compiled wheel soak fuzz bench bench-all docs lint audit clean
 
 help: ## list the targets
 	@echo "make <target>, where target is one of"
@@ -34,6 +37,21 @@ test: $(VENV)/.installed-test ## check style, types and imports, and run the tes
 test-all: $(VENV)/.installed-test-all ## run all tests except the soak: Spark, browsers, documented commands, more examples
 	@echo "Checking style, types and imports, and running all tests on all cores"
 	@PYTHONPATH=tests $(PY) -m suite.run --all
+	@$(MAKE) --no-print-directory test-compiled
+
+compiled: $(COMPILED)/.installed ## compile the nodes with mypyc into .venv-compiled; needs a C compiler and some minutes
+
+test-compiled: $(COMPILED)/.installed $(VENV)/.installed-test-all ## run the tests of what is compiled on compiled nodes
+	@echo "Running the tests of the compiled modules"
+	@site='import sysconfig; print(sysconfig.get_path("purelib"))'; \
+		$(PY) -c "$$site" > "$$($(COMPILED)/bin/python -c "$$site")/test_requirements.pth"
+	@PYTHONPATH=tests $(COMPILED)/bin/python -m suite.run --compiled
+
+wheel: $(COMPILED)/.required ## build a compiled wheel into dist/ and test it in a fresh environment
+	@echo "Building a compiled wheel into dist"
+	@FYREHOSE_COMPILE=1 $(COMPILED)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation \
+		--no-deps --wheel-dir dist .
+	@$(PYTHON) tests/packaging/try_wheel.py dist
 
 soak: $(VENV)/.installed-test-all ## run the long tests; SOAK_SECONDS=60 shortens them
 	@echo "Running the soak tests, each for at most $(SOAK_SECONDS) s"
@@ -66,20 +84,20 @@ audit: $(VENV)/.installed-audit ## check the installed packages for known vulner
 	@echo "Checking the packages in $(VENV)"
 	@$(PY) tests/packaging/audit.py
 
-clean: ## remove .venv and all build results
-	@echo "Removing .venv, build results and caches"
-	@rm -rf $(VENV) build dist src/*.egg-info twisted/plugins/dropin.cache
+clean: ## remove both environments and all build results
+	@echo "Removing the environments, build results and caches"
+	@rm -rf $(VENV) $(COMPILED) build dist src/*.egg-info twisted/plugins/dropin.cache
 	@rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps are written last, so what was interrupted is done again.
-$(VENV)/.created:
+$(VENV)/.created $(COMPILED)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "Python 3.11 or newer is required. Choose one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	@echo "Creating a Python environment in $(VENV)"
-	@rm -rf $(VENV)
-	@$(PYTHON) -m venv $(VENV) || { \
-		rm -rf $(VENV); echo "Python's venv module is missing (Debian and Ubuntu: apt install python3-venv)"; exit 1; }
+	@echo "Creating a Python environment in $(@D)"
+	@rm -rf $(@D)
+	@$(PYTHON) -m venv $(@D) || { \
+		rm -rf $(@D); echo "Python's venv module is missing (Debian and Ubuntu: apt install python3-venv)"; exit 1; }
 	@touch $@
 
 $(VENV)/.installed-%: $(VENV)/.created setup.cfg pyproject.toml
@@ -87,4 +105,18 @@ $(VENV)/.installed-%: $(VENV)/.created setup.cfg pyproject.toml
 	@started=$$(date +%s); \
 	$(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary --use-pep517 -e '.[$*]' && \
 	echo "Installed in $$(($$(date +%s) - started)) s"
+	@touch $@
+
+# An editable install brings the requirements; compiling then replaces it.
+$(COMPILED)/.required: $(COMPILED)/.created setup.cfg pyproject.toml
+	@echo "Installing the project's requirements and mypy into $(COMPILED)"
+	@$(COMPILED)/bin/python -m pip install --quiet --disable-pip-version-check --prefer-binary --use-pep517 -e '.[compile]'
+	@touch $@
+
+$(COMPILED)/.installed: $(COMPILED)/.required $(SOURCES)
+	@echo "Compiling the project into $(COMPILED)"
+	@started=$$(date +%s); \
+	FYREHOSE_COMPILE=1 $(COMPILED)/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
+		--no-deps --force-reinstall . && \
+	echo "Compiled in $$(($$(date +%s) - started)) s"
 	@touch $@

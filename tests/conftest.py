@@ -21,6 +21,7 @@ pytest_plugins = [
     "pytester",
     "suite.control_node",
     "suite.leaks",
+    "suite.native",
     "suite.profiles",
     "suite.report",
     "suite.spark_session",

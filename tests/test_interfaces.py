@@ -19,13 +19,18 @@ PACKAGE = Path(fyrehose_twisted.__file__).parent
 
 
 def declared() -> Iterator[str]:
-    """Return dotted names of classes with ``@implementer``, parsed, since some need extras to import."""
+    """Return dotted names of classes that declare interfaces, parsed, since some need extras to import.
+
+    Classes that may be compiled call ``classImplements``, because mypyc compiles no class with an unknown decorator.
+    """
     for path in sorted(PACKAGE.rglob("*.py")):
         inner = path.parent if path.name == "__init__.py" else path.with_suffix("")
         module = ".".join(("fyrehose_twisted", *inner.relative_to(PACKAGE).parts))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and any("implementer" in ast.dump(mark) for mark in node.decorator_list):
                 yield f"{module}.{node.name}"
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "classImplements":
+                yield f"{module}.{ast.unparse(node.args[0])}"
 
 
 NAMES = list(declared())

@@ -15,6 +15,9 @@ CLOCK_RESOLUTION = 1e-3
 TIMER_SLACK = 1e-4
 """Seconds by which a timer may be late without being moved."""
 
+_log = Logger("fyrehose_twisted.driver")
+"""Logger, whose namespace is explicit because compiled code has no frame to find it in."""
+
 
 class NodeDriver:
     """Driver of one node.
@@ -26,8 +29,6 @@ class NodeDriver:
     :param on_failure: called once with the exception if ``persist`` fails.
     :param on_effects_done: called after all effects of one turn, before the events of that turn.
     """
-
-    log = Logger()
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class NodeDriver:
             try:
                 self._on_event(event)
             except Exception:
-                self.log.failure("the application failed on {event!r}", event=event)
+                _log.failure("the application failed on {event!r}", event=event)
         return bool(events) and not self._stopped
 
     def _schedule_timer(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from fyrehose_twisted.errors import MalformedPacket, RemoteError
 from fyrehose_twisted.interfaces import IStreamDecoder
@@ -20,7 +20,6 @@ def frame(data: bytes) -> bytes:
     return len(data).to_bytes(_LENGTH_SIZE, "big") + data
 
 
-@implementer(IStreamDecoder)
 class LengthFrameDecoder(Generic[Message]):
     """Decoder of one connection. It buffers less than one message between two calls.
 
@@ -73,3 +72,6 @@ class LengthFrameDecoder(Generic[Message]):
             return decoded
         self._buffer += data[start:]
         return decoded
+
+
+classImplements(LengthFrameDecoder, IStreamDecoder)

@@ -203,6 +203,7 @@ def run(model_of: Callable[[int], LeaseModel], first_seed: int, seeds: int = 300
 
 
 # Each bug with a seed that shows it, so that the search is short as long as the model stays the same.
+@pytest.mark.interpreted
 @pytest.mark.parametrize(
     ("bug", "seed"),
     [

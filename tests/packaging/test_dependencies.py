@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "fyrehose_twisted"
 
 EXTRAS_OF = {
+    "_native.py": {"compile"},
     "freenet/wire/signing.py": {"keys"},
     "journal/arrow/batches.py": {"parquet"},
     "journal/arrow/columns.py": {"parquet"},

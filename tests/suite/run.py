@@ -38,14 +38,26 @@ CHECKS = {
 
 @dataclass(frozen=True)
 class Suite:
-    """Makefile target: its name and the pytest options that select its tests."""
+    """Makefile target: its name, the pytest options that select its tests, and where the tests are.
+
+    :ivar durations: suite whose recorded durations serve for this one.
+    """
 
     name: str
     options: Sequence[str]
+    folders: Sequence[str] = ("",)
+    durations: str = ""
 
 
 TEST = Suite("test", ())
 TEST_ALL = Suite("test-all", ("-m", "not soak", "--hypothesis-profile=ci"))
+COMPILED = Suite(
+    "test-compiled",
+    (),
+    ("consensus", "fyrehose", "freenet", "hydra", "parcels", "sim", "packaging/test_compiled.py", "integration", "net"),
+    "test",
+)
+"""What runs compiled code. The other tests would see no difference, and run in the same minutes as these."""
 MORE = "Spark, browsers, every documented command, long integration tests, and more examples of each property"
 
 
@@ -77,17 +89,23 @@ class Run:
         """Run everything, and print the output of all parts as it arrives."""
         if checks_only:
             return [self._check()]
-        files = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")]
-        parted = shares(files, recorded().get(self.suite.name, {}), self.cores)
+        parted = shares(self._files(), recorded().get(self.suite.durations or self.suite.name, {}), self.cores)
         with ThreadPoolExecutor() as parts:
-            tests = [parts.submit(self._test, number, share) for number, share in enumerate(parted, 1)]
-            checks = parts.submit(self._check)
+            running = [parts.submit(self._test, number, share) for number, share in enumerate(parted, 1)]
+            if self.suite is not COMPILED:
+                running.insert(0, parts.submit(self._check))
             try:
-                return [checks.result(), *(test.result() for test in tests)]
+                return [part.result() for part in running]
             except KeyboardInterrupt:
                 for process in self._processes:  # A terminal signals the children as well; `kill` does not.
                     process.send_signal(signal.SIGINT)
                 raise
+
+    def _files(self) -> list[str]:
+        tests = ROOT / "tests"
+        roots = [tests / folder for folder in self.suite.folders]
+        found = {path for root in roots for path in (root.rglob("test_*.py") if root.is_dir() else [root])}
+        return sorted(str(path.relative_to(ROOT)) for path in found)
 
     def _check(self) -> Part:
         part = Part("style, types and imports")
@@ -148,7 +166,8 @@ class Run:
         for reason, count in total.skipped.most_common():
             print(f"{count} skipped: {reason}")
         counts = ", ".join(f"{total.outcomes[outcome]:,} {outcome}" for outcome in ("passed", "failed", "skipped"))
-        verdict = f"what failed: {', '.join(wrong)}" if wrong else "style, types and imports are right"
+        right = "the modules are compiled" if self.suite is COMPILED else "style, types and imports are right"
+        verdict = f"what failed: {', '.join(wrong)}" if wrong else right
         print(f"make {self.suite.name} took {took // 60:.0f} min {took % 60:.0f} s: {counts}; {verdict}.")
         if self.suite is TEST and not wrong:
             print(f"make test-all has {total.outcomes['deselected']:,} tests more: {MORE}.")
@@ -169,12 +188,14 @@ def main() -> int:
     cores = min(len(os.sched_getaffinity(0)), MOST_CORES)
     parser.add_argument("--checks", action="store_true", help="run no tests")
     parser.add_argument("--all", action="store_true", help="run everything but the soak")
+    parser.add_argument("--compiled", action="store_true", help="run the tests of compiled modules, on compiled ones")
     parser.add_argument("--cores", type=int, default=cores, help="processes that run tests; default: %(default)s")
     parser.add_argument("--record", action="store_true", help="write down how long each file takes")
     parser.add_argument("pytest", nargs="*", metavar="OPTION", help="options for pytest, after --")
     options = parser.parse_args()
     normalize()
-    run = Run(TEST_ALL if options.all else TEST, options.cores, options.pytest)
+    suite = COMPILED if options.compiled else TEST_ALL if options.all else TEST
+    run = Run(suite, options.cores, options.pytest)
     try:
         parts = run.run(options.checks)
     except KeyboardInterrupt:

@@ -9,9 +9,12 @@ from math import inf
 
 from twisted.internet.base import DelayedCall
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from zope.interface import implementer
+from zope.interface import classImplements
+
+from fyrehose_twisted._native import mypyc_attr
 
 
+@mypyc_attr(native_class=False)
 class _MovableCall(DelayedCall):
     """Delayed call that notifies its clock of every new time. Twisted's does not report a later time."""
 
@@ -24,7 +27,7 @@ class _MovableCall(DelayedCall):
         self.resetter(self)
 
 
-@implementer(IReactorTime)
+@mypyc_attr(allow_interpreted_subclasses=True)
 class HeapClock:
     """Clock that advances only on request and then makes the due calls.
 
@@ -161,3 +164,6 @@ class HeapClock:
         if len(self._heap) > 2 * len(self._entries):
             self._heap = list(self._entries.values())
             heapify(self._heap)
+
+
+classImplements(HeapClock, IReactorTime)

@@ -49,6 +49,8 @@ from fyrehose_twisted.freenet.wire.messages import Dismissed, RejectedLoop, Subs
 from fyrehose_twisted.lru_set import LruSet
 from fyrehose_twisted.sim.scenario import NO_EXCEPTIONS
 
+pytestmark = pytest.mark.interpreted
+
 
 def do_nothing(self: Any, *arguments: Any) -> None:
     """Do nothing."""

@@ -107,6 +107,7 @@ class BriefSmallLimits(SmallLimits):
 
 
 # The first seeds together reach each limit; the others are in reserve.
+@pytest.mark.interpreted
 @pytest.mark.parametrize(
     ("kind", "seeds"),
     [(BriefSmallLimits, (29, 21)), pytest.param(SmallLimits, (9, 51, *range(20, 40)), marks=pytest.mark.extended)],

@@ -57,6 +57,8 @@ from fyrehose_twisted.repeats import RepeatDetector
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.scenario import NO_EXCEPTIONS
 
+pytestmark = pytest.mark.interpreted
+
 
 class Heavy(Storm):
     """A storm in which every other message is large."""

@@ -32,6 +32,8 @@ from fyrehose_twisted.sim.crash_mode import CrashMode
 from fyrehose_twisted.sim.disk.open_file import OpenFile
 from fyrehose_twisted.sim.faults.disk_faults import SyncErrors
 
+pytestmark = pytest.mark.interpreted
+
 
 class FailingSyncs(Journals):
     """Frequent sync errors and power failures."""

@@ -31,6 +31,8 @@ from fyrehose_twisted.fyrehose.simulation.invariants.numbering import (
 from fyrehose_twisted.fyrehose.simulation.invariants.seams import HeldNumbersKept, KeptMessagesStay
 from fyrehose_twisted.fyrehose.simulation.takeover_scenarios import CLIENTS, FiveTakeovers, Takeovers
 
+pytestmark = pytest.mark.interpreted
+
 
 class Brief:
     """Limits a scenario to a tenth of its length."""

@@ -72,6 +72,8 @@ from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.scenario import NO_EXCEPTIONS
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
+pytestmark = pytest.mark.interpreted
+
 
 class EverySeen(LruSet):
     """Set that reports every item as new."""

@@ -54,6 +54,8 @@ from fyrehose_twisted.parcels.simulation.scenarios import (
 )
 from fyrehose_twisted.sim.scenario import NO_EXCEPTIONS
 
+pytestmark = pytest.mark.interpreted
+
 
 class Gale(Storm):
     """A short storm over three nodes with frequent leader changes."""

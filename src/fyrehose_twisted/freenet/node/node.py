@@ -8,8 +8,9 @@ from math import inf
 from random import Random
 from typing import Any
 
-from zope.interface import implementer
+from zope.interface import classImplements
 
+from fyrehose_twisted._native import mypyc_attr
 from fyrehose_twisted.effects import Address, Close, Peer
 from fyrehose_twisted.errors import ConfigurationError, TooManyStreams
 from fyrehose_twisted.freenet.config import NodeConfig
@@ -59,7 +60,7 @@ from fyrehose_twisted.freenet.wire.signing import can_verify, is_signed
 from fyrehose_twisted.interfaces import ILinkNode, Outputs
 
 
-@implementer(ILinkNode)
+@mypyc_attr(allow_interpreted_subclasses=True)
 class FreenetNode:
     """State machine of one node that follows document 003.
 
@@ -357,6 +358,9 @@ class FreenetNode:
             self._forwarder.rejected_loop(message.uid, neighbour, now)
         else:
             self._router.rejected_loop(message, neighbour, now)
+
+
+classImplements(FreenetNode, ILinkNode)
 
 
 def _ignore(message: Any, neighbour: Neighbour, now: float) -> None:

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import cbor2
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
 from fyrehose_twisted.freenet.wire import messages
@@ -140,7 +140,6 @@ _BY_CODE = {int(code): _message_type(code) for code in MessageCode}
 _BY_TYPE: dict[Any, _MessageType] = {kind.make: kind for kind in _BY_CODE.values()}
 
 
-@implementer(IStreamCodec)
 class FreenetCodec:
     """Encoder and decoder factory for the messages of :mod:`~fyrehose_twisted.freenet.wire.messages`."""
 
@@ -160,6 +159,9 @@ class FreenetCodec:
     def decoder(self) -> FreenetDecoder:
         """Return a decoder for one connection."""
         return FreenetDecoder()
+
+
+classImplements(FreenetCodec, IStreamCodec)
 
 
 class FreenetDecoder(LengthFrameDecoder[Message]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fyrehose_twisted._native import mypyc_attr
 from fyrehose_twisted.effects import Address, Datagram, Send
 from fyrehose_twisted.errors import MalformedPacket
 from fyrehose_twisted.fyrehose.node.drop_log import DropLog
@@ -25,6 +26,7 @@ class NodeOutput:
         return effects, events
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class DatagramNode:
     """Node that decodes datagrams and counts those that it drops.
 

@@ -13,7 +13,7 @@ from io import BytesIO
 from typing import Any, NamedTuple, NoReturn
 
 import cbor2
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from fyrehose_twisted.consensus.messages import (
     AppendEntries,
@@ -117,7 +117,6 @@ _BY_KIND = {int(one.kind): one for one in _TYPES}
 _BY_TYPE: dict[Any, _MessageType] = {one.make: one for one in _TYPES}
 
 
-@implementer(IStreamCodec)
 class MemberCodec:
     """Codec of :data:`~fyrehose_twisted.fyrehose.wire.member_messages.MemberMessage`."""
 
@@ -143,6 +142,9 @@ class MemberCodec:
     def decoder(self) -> LengthFrameDecoder[MemberMessage]:
         """Return a decoder for one connection."""
         return LengthFrameDecoder(_decode_message, MAX_FRAME)
+
+
+classImplements(MemberCodec, IStreamCodec)
 
 
 class _NoTags(Mapping[int, Any]):

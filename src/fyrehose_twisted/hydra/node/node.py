@@ -10,8 +10,9 @@ from collections.abc import Callable, Hashable, Sequence
 from math import inf
 from random import Random
 
-from zope.interface import implementer
+from zope.interface import classImplements
 
+from fyrehose_twisted._native import mypyc_attr
 from fyrehose_twisted.effects import Address, Peer
 from fyrehose_twisted.hydra.config import NodeConfig
 from fyrehose_twisted.hydra.events import Role, ToIrc
@@ -47,7 +48,7 @@ from fyrehose_twisted.hydra.wire.messages import (
 from fyrehose_twisted.interfaces import ILinkNode, Outputs
 
 
-@implementer(ILinkNode)
+@mypyc_attr(allow_interpreted_subclasses=True)
 class HydraNode:
     """One node of a hydra network.
 
@@ -375,3 +376,6 @@ class HydraNode:
         if until is not None and self._lifecycle.resign_reason is None:
             for refused in self._components.irc_writer.send_due(now, until):
                 self._line_relay.relay_outcome(refused, now)
+
+
+classImplements(HydraNode, ILinkNode)

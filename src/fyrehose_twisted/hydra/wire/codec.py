@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from fyrehose_twisted.errors import ConfigurationError, MalformedPacket, RemoteError, UnencodableMessage
 from fyrehose_twisted.hydra.wire.messages import (
@@ -60,54 +60,6 @@ class BadLine(Exception):
     """A line is malformed. Internal to this module."""
 
 
-@implementer(IStreamCodec)
-class HydraCodec:
-    """Codec for the messages of :mod:`~fyrehose_twisted.hydra.wire.messages`.
-
-    :ivar limit: largest line in bytes, without CR LF.
-    """
-
-    def __init__(self, limit: int = MAX_LINE) -> None:
-        if not 0 < limit <= MAX_PARTIAL_LINE:
-            raise ConfigurationError(f"line limit {limit} is not between 1 and {MAX_PARTIAL_LINE:,} bytes")
-        self.limit = limit
-
-    def encode(self, message: Message) -> bytes:
-        """Return ``message`` as a line with CR LF.
-
-        :raises UnencodableMessage: if a field is out of range, or the line exceeds the limit.
-        """
-        if type(message) is Recv or type(message) is Send:
-            number, line = message
-            if b"\r" in line or b"\n" in line or b"\0" in line or not line:
-                raise UnencodableMessage(f"{line[:MAX_EXCERPT]!r} is not one line")
-            if type(message) is Recv:
-                if not 0 <= number <= MAX_TERM:
-                    raise UnencodableMessage(f"a line cannot have the number {number}")
-                data = b"RECV %d %b\r\n" % (number, line)
-            else:
-                if not 0 < number <= MAX_ID:
-                    raise UnencodableMessage(f"a node cannot have the id {number}")
-                data = b"SEND %d %b\r\n" % (number, line)
-        elif isinstance(message, Keepalive):
-            return b"\r\n"
-        else:
-            try:
-                command, writers = _WRITERS[type(message)]
-            except KeyError:
-                raise UnencodableMessage(f"a {type(message).__name__} is not sent") from None
-            words = [write(field) for write, field in zip(writers, message, strict=True)]
-            data = b" ".join((command, *filter(None, words))) + b"\r\n"
-        if len(data) - 2 > self.limit:
-            raise UnencodableMessage(f"a line of {len(data) - 2:,} bytes is over the limit of {self.limit:,}")
-        return data
-
-    def decoder(self) -> HydraDecoder:
-        """Return a decoder for one connection."""
-        return HydraDecoder(self.limit)
-
-
-@implementer(IStreamDecoder)
 class HydraDecoder:
     """Implementation of :class:`~fyrehose_twisted.interfaces.IStreamDecoder` that buffers at most one partial line.
 
@@ -181,6 +133,58 @@ class HydraDecoder:
             return _read_line(line)
         except BadLine as problem:
             return Malformed(str(problem), line[:MAX_EXCERPT])
+
+
+classImplements(HydraDecoder, IStreamDecoder)
+
+
+class HydraCodec:
+    """Codec for the messages of :mod:`~fyrehose_twisted.hydra.wire.messages`.
+
+    :ivar limit: largest line in bytes, without CR LF.
+    """
+
+    def __init__(self, limit: int = MAX_LINE) -> None:
+        if not 0 < limit <= MAX_PARTIAL_LINE:
+            raise ConfigurationError(f"line limit {limit} is not between 1 and {MAX_PARTIAL_LINE:,} bytes")
+        self.limit = limit
+
+    def encode(self, message: Message) -> bytes:
+        """Return ``message`` as a line with CR LF.
+
+        :raises UnencodableMessage: if a field is out of range, or the line exceeds the limit.
+        """
+        if type(message) is Recv or type(message) is Send:
+            number, line = message
+            if b"\r" in line or b"\n" in line or b"\0" in line or not line:
+                raise UnencodableMessage(f"{line[:MAX_EXCERPT]!r} is not one line")
+            if type(message) is Recv:
+                if not 0 <= number <= MAX_TERM:
+                    raise UnencodableMessage(f"a line cannot have the number {number}")
+                data = b"RECV %d %b\r\n" % (number, line)
+            else:
+                if not 0 < number <= MAX_ID:
+                    raise UnencodableMessage(f"a node cannot have the id {number}")
+                data = b"SEND %d %b\r\n" % (number, line)
+        elif isinstance(message, Keepalive):
+            return b"\r\n"
+        else:
+            try:
+                command, writers = _WRITERS[type(message)]
+            except KeyError:
+                raise UnencodableMessage(f"a {type(message).__name__} is not sent") from None
+            words = [write(field) for write, field in zip(writers, message, strict=True)]
+            data = b" ".join((command, *filter(None, words))) + b"\r\n"
+        if len(data) - 2 > self.limit:
+            raise UnencodableMessage(f"a line of {len(data) - 2:,} bytes is over the limit of {self.limit:,}")
+        return data
+
+    def decoder(self) -> HydraDecoder:
+        """Return a decoder for one connection."""
+        return HydraDecoder(self.limit)
+
+
+classImplements(HydraCodec, IStreamCodec)
 
 
 def _read_line(line: bytes) -> Message:

@@ -12,8 +12,9 @@ from dataclasses import asdict
 from random import Random
 from typing import Any
 
-from zope.interface import implementer
+from zope.interface import classImplements
 
+from fyrehose_twisted._native import mypyc_attr
 from fyrehose_twisted.consensus.messages import (
     AppendEntries,
     AppendEntriesReply,
@@ -54,7 +55,7 @@ from fyrehose_twisted.parcels.wire.messages import (
 from fyrehose_twisted.parcels.wire.payload import WIRE_NAMES
 
 
-@implementer(ILinkNode)
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ClusterNode:
     """One node of a cluster.
 
@@ -379,3 +380,6 @@ class ClusterNode:
         reported.clear()
         published.clear()
         return Outputs(persist, components.output.drain_effects(), events)
+
+
+classImplements(ClusterNode, ILinkNode)

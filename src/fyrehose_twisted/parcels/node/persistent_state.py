@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from fyrehose_twisted._native import mypyc_attr
 from fyrehose_twisted.consensus.messages import LogEntry, MemberId, Snapshot
 
 
@@ -23,6 +24,7 @@ class StateChange(NamedTuple):
     entries: Sequence[LogEntry]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PersistentState:
     """Persistent state of a node, held in memory. Subclasses make it durable.
 

@@ -14,12 +14,14 @@ from typing import Any, NamedTuple, NoReturn
 
 from cbor2 import CBORDecoder
 
+from fyrehose_twisted._native import mypyc_attr
 from fyrehose_twisted.errors import RemoteError
 
 MAX_NESTING = 127
 """Nesting depth of arrays, maps and tags that the reference implementation reads."""
 
 
+@mypyc_attr(native_class=False)
 class BadParcel(RemoteError):
     """A peer sent malformed bytes.
 

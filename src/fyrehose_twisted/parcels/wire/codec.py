@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from zope.interface import implementer
+from zope.interface import classImplements
 
+from fyrehose_twisted.effects import Datagram
 from fyrehose_twisted.errors import RemoteError
 from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
 from fyrehose_twisted.parcels.wire.cbor import BadParcel, encode_integer
@@ -22,7 +23,63 @@ MAX_PARCEL = 1 + MAX_HEAD + MAX_DATA
 """Maximum size of a parcel in bytes."""
 
 
-@implementer(IStreamCodec)
+class ParcelDecoder:
+    """See :class:`~fyrehose_twisted.interfaces.IStreamDecoder`. Between calls it buffers less than one parcel.
+
+    If a malformed parcel follows valid ones, the valid ones are returned and the next call raises.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._needed = 1
+        self._error: RemoteError | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Number of buffered bytes of an incomplete parcel."""
+        return len(self._buffer)
+
+    def feed(self, data: Datagram) -> list[Message]:
+        """Feed bytes; return the messages that are complete.
+
+        :raises BadParcel: if the bytes are malformed; every later call raises, too.
+        """
+        if self._error is not None:
+            raise self._error
+        if self._buffer:
+            self._buffer += data
+            # Copy only if the bytes can complete a parcel.
+            if len(self._buffer) < self._needed:
+                return []
+            data = bytes(self._buffer)
+            self._buffer.clear()
+        found: list[Message] = []
+        start, end = 0, len(data)
+        try:
+            while start < end:
+                head_end = start + 1 + data[start]
+                self._needed = head_end - start
+                if head_end > end:
+                    break
+                head = _read_head(bytes(data[start + 1 : head_end]))
+                stop = head_end + head.size
+                self._needed = stop - start
+                if stop > end:
+                    break
+                found.append(_to_message(head, bytes(data[head_end:stop])))
+                start = stop
+        except RemoteError as error:
+            self._error = error
+            if not found:
+                raise
+            return found
+        self._buffer += data[start:]
+        return found
+
+
+classImplements(ParcelDecoder, IStreamDecoder)
+
+
 class ParcelCodec:
     """Codec of the messages in :mod:`~fyrehose_twisted.parcels.wire.messages`.
 
@@ -60,59 +117,7 @@ class ParcelCodec:
         return ParcelDecoder()
 
 
-@implementer(IStreamDecoder)
-class ParcelDecoder:
-    """See :class:`~fyrehose_twisted.interfaces.IStreamDecoder`. Between calls it buffers less than one parcel.
-
-    If a malformed parcel follows valid ones, the valid ones are returned and the next call raises.
-    """
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-        self._needed = 1
-        self._error: RemoteError | None = None
-
-    @property
-    def waiting(self) -> int:
-        """Number of buffered bytes of an incomplete parcel."""
-        return len(self._buffer)
-
-    def feed(self, data: bytes) -> list[Message]:
-        """Feed bytes; return the messages that are complete.
-
-        :raises BadParcel: if the bytes are malformed; every later call raises, too.
-        """
-        if self._error is not None:
-            raise self._error
-        if self._buffer:
-            self._buffer += data
-            # Copy only if the bytes can complete a parcel.
-            if len(self._buffer) < self._needed:
-                return []
-            data = bytes(self._buffer)
-            self._buffer.clear()
-        found: list[Message] = []
-        start, end = 0, len(data)
-        try:
-            while start < end:
-                head_end = start + 1 + data[start]
-                self._needed = head_end - start
-                if head_end > end:
-                    break
-                head = _read_head(bytes(data[start + 1 : head_end]))
-                stop = head_end + head.size
-                self._needed = stop - start
-                if stop > end:
-                    break
-                found.append(_to_message(head, bytes(data[head_end:stop])))
-                start = stop
-        except RemoteError as error:
-            self._error = error
-            if not found:
-                raise
-            return found
-        self._buffer += data[start:]
-        return found
+classImplements(ParcelCodec, IStreamCodec)
 
 
 @lru_cache(1_024)

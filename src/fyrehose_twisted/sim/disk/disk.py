@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 from random import Random
 
-from zope.interface import implementer
+from zope.interface import classImplements
 
+from fyrehose_twisted._native import mypyc_attr
 from fyrehose_twisted.interfaces import IDirectory
 from fyrehose_twisted.sim.disk.open_file import DirectoryLock, OpenFile
 from fyrehose_twisted.sim.disk.page_cache import DirectoryEntries, FileContent, PowerLossOutcome
@@ -15,6 +16,7 @@ SAME_OUTCOME_PROBABILITY = 0.5
 """Probability that a power failure has the same outcome for all files and the directory."""
 
 
+@mypyc_attr(native_class=False)
 class PowerCut(BaseException):
     """Power was lost during a disk operation. Simulated processes must not catch it."""
 
@@ -35,7 +37,6 @@ class DiskImpairment:
         self.limit = limit
 
 
-@implementer(IDirectory)
 class Disk:
     """Disk of one host: one directory of files, a page cache, and injected faults.
 
@@ -276,6 +277,9 @@ class Disk:
         """Unlink a file. Open handles stay valid."""
         if content is not None and content.open_handles:
             self._unlinked.append(content)
+
+
+classImplements(Disk, IDirectory)
 
 
 def _check_name(name: str) -> None:

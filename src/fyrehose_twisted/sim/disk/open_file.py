@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Protocol
 
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from fyrehose_twisted.effects import Datagram
 from fyrehose_twisted.interfaces import IFile
@@ -55,7 +55,6 @@ class DirectoryLock:
         self._disk.unlock(self)
 
 
-@implementer(IFile)
 class OpenFile:
     """Open file of a :class:`~fyrehose_twisted.sim.disk.disk.Disk`, valid until a crash.
 
@@ -136,3 +135,6 @@ class OpenFile:
             raise OSError(errno.EBADF, "the file is not open for that", self._name)
         if min(numbers, default=0) < 0:
             raise OSError(errno.EINVAL, "negative offset or size", self._name)
+
+
+classImplements(OpenFile, IFile)

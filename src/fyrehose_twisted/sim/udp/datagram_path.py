@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import ceil
 from random import Random
 
+from fyrehose_twisted._native import mypyc_attr
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import MAX_DATAGRAM_SIZE, Link, corrupt
@@ -14,6 +15,7 @@ from fyrehose_twisted.sim.observer import SimPacket
 from fyrehose_twisted.sim.udp.datagram_socket import DatagramArrival, DatagramSocket
 
 
+@mypyc_attr(native_class=False)
 class _NoRandom(Random):
     """Placeholder for a generator, which takes 2.5 kB. Most paths of a large network never draw."""
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -25,12 +26,12 @@ def hello(name: str, *, stream: str = "ticks", process: int = 1, incarnation: in
     return MemberHello(stream, MemberId(name, incarnation), data, False, False, 0, process)
 
 
-class Links(PeerLinks):
+class Links:
     """Connections of member a, which record what they tell."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str]] = []
-        super().__init__(
+        self.links = PeerLinks(
             "ticks",
             [B, C],
             0.0,
@@ -39,6 +40,9 @@ class Links(PeerLinks):
             on_disconnected=lambda member: self.told.append(("disconnected", member.name)),
             on_dead=lambda member, now: self.told.append(("dead", member.name)),
         )
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.links, name)
 
     def dials(self, now: float) -> list[Address]:
         self.tick(now)

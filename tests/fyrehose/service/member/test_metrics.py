@@ -62,6 +62,7 @@ def test_member_without_a_group_knows_no_leader(bench: MemberBench) -> None:
     assert "fyrehose_backbone_takeover_seconds" not in samples
 
 
+@pytest.mark.interpreted
 def test_metrics_of_a_leader(bench: MemberBench, monkeypatch: pytest.MonkeyPatch) -> None:
     status = leading(bench)
     monkeypatch.setattr(bench.protocol.running[0], "status", lambda now: status)
@@ -105,6 +106,7 @@ def clients_page(bench: MemberBench) -> dict[str, Any]:
     return content
 
 
+@pytest.mark.interpreted
 def test_clients_page_of_a_member_names_the_leader(bench: MemberBench, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = {"name": "a", "state": "stands by", "term": 0, "leader": None, "leader_address": None}
     assert clients_page(bench)["member"] == alone

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from math import ceil
 
-from zope.interface import implementer
+from zope.interface import classImplements
 
+from fyrehose_twisted._native import mypyc_attr
 from fyrehose_twisted.datagrams import Batch, DatagramRun
 from fyrehose_twisted.effects import Address, Burst, Datagram, Send
 from fyrehose_twisted.fyrehose.config import BackboneConfig
@@ -73,7 +74,7 @@ class BackboneState(Enum):
     TAKING_OVER = "asking its clients what they hold"
 
 
-@implementer(IDatagramNode)
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Backbone(DatagramNode):
     """Node of one backbone.
 
@@ -484,6 +485,9 @@ class Backbone(DatagramNode):
     def _exhaust(self) -> None:
         self.state = BackboneState.EXHAUSTED
         self._output.events.append(NumbersExhausted())
+
+
+classImplements(Backbone, IDatagramNode)
 
 
 def _resolve_address(address: Address, peer: Address) -> Address:

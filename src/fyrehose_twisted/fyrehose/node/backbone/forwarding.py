@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.interfaces import IForwardPolicy
 
 
-@implementer(IForwardPolicy)
 class RandomForward:
     """Policy that chooses a random journal other than the requester (document 000, backbone rule 4)."""
 
@@ -32,7 +31,9 @@ class RandomForward:
         return journals[(start + 1 + int(self._rng.random() * (len(journals) - 1))) % len(journals)]
 
 
-@implementer(IForwardPolicy)
+classImplements(RandomForward, IForwardPolicy)
+
+
 class RoundRobinForward:
     """Policy that chooses journals in turn, except the requester (documents 000 and 001, introductions)."""
 
@@ -47,3 +48,6 @@ class RoundRobinForward:
             if chosen != requester:
                 return chosen
         return None
+
+
+classImplements(RoundRobinForward, IForwardPolicy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from fyrehose_twisted.datagrams import Batch, DatagramRun
 from fyrehose_twisted.effects import Address
@@ -39,7 +39,6 @@ FORMER_LEADER_TIME = 5.0
 """Seconds after a transfer for which the former leader is asked for repairs. Clients find gaps within that time."""
 
 
-@implementer(IDatagramNode)
 class GroupBackbone(Backbone):
     """Backbone that stands by until its group lets it number messages.
 
@@ -408,3 +407,6 @@ class GroupBackbone(Backbone):
             TakenOver(authority.term, held_up_to, takeover.first, len(takeover.answered), seconds)
         )
         self._publish_backlog(now)
+
+
+classImplements(GroupBackbone, IDatagramNode)

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from zope.interface import implementer
+from zope.interface import classImplements
 
+from fyrehose_twisted._native import mypyc_attr
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE, Dialect
 from fyrehose_twisted.interfaces import ISequenceStore
@@ -62,7 +63,7 @@ class BackboneStart:
     known_clients: Iterable[KnownClient] = ()
 
 
-@implementer(ISequenceStore)
+@mypyc_attr(allow_interpreted_subclasses=True)
 class VolatileSequenceStore:
     """Sequence store in memory, for tests and for streams that end with the process."""
 
@@ -78,6 +79,9 @@ class VolatileSequenceStore:
 
     def close(self) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.ISequenceStore.close`."""
+
+
+classImplements(VolatileSequenceStore, ISequenceStore)
 
 
 class Sequencer:

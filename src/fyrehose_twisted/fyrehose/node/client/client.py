@@ -7,8 +7,9 @@ from enum import Enum
 from math import inf
 from random import Random
 
-from zope.interface import implementer
+from zope.interface import classImplements
 
+from fyrehose_twisted._native import mypyc_attr
 from fyrehose_twisted.datagrams import Batch, DatagramRun
 from fyrehose_twisted.effects import Address, Burst, Datagram, Send
 from fyrehose_twisted.fyrehose.config import ClientConfig
@@ -52,7 +53,7 @@ class ClientState(Enum):
     FAILED = "stopped"
 
 
-@implementer(IDatagramNode)
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Client(DatagramNode):
     """Node of one client.
 
@@ -460,3 +461,6 @@ class Client(DatagramNode):
         elif subscription is not None:
             subscription.leader_reported(self.backbone, term)
         self._publishing.leader_changed(self.backbone)
+
+
+classImplements(Client, IDatagramNode)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice, repeat
 from typing import NamedTuple
 
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from fyrehose_twisted.interfaces import IJournal, IMessageStore
 from fyrehose_twisted.journal.block import integer_ranges
@@ -45,7 +45,6 @@ class PendingWrites(NamedTuple):
         journal.commit(sync)
 
 
-@implementer(IMessageStore)
 class JournalStore:
     """Message store that reads from a journal and collects the changes to write.
 
@@ -178,3 +177,6 @@ class JournalStore:
         self.damage_count += 1
         if damage.first is not None and damage.last is not None:
             self._damaged.add(max(first, damage.first), min(last, damage.last))
+
+
+classImplements(JournalStore, IMessageStore)

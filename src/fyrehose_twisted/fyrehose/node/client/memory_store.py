@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from fyrehose_twisted.fyrehose.config import DEFAULT_MEMORY_LIMIT
 from fyrehose_twisted.interfaces import IMessageStore
@@ -35,7 +35,6 @@ class _Group:
         return self.first + len(self.data)
 
 
-@implementer(IMessageStore)
 class MemoryStore:
     """Store of the latest messages, up to ``limit`` bytes of memory including Python's overhead."""
 
@@ -126,3 +125,6 @@ class MemoryStore:
             del oldest.data[:count], oldest.times[:count]
             oldest.first += count
             self._firsts[position] = oldest.first
+
+
+classImplements(MemoryStore, IMessageStore)

@@ -12,7 +12,7 @@ from math import inf
 from random import Random
 from typing import Any
 
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from fyrehose_twisted.consensus.member import RaftMember
 from fyrehose_twisted.consensus.messages import (
@@ -68,7 +68,6 @@ REPAIR_TIME = 0.5
 """Seconds for which a member that handed over stays, because only it may hold its last messages."""
 
 
-@implementer(IDatagramNode, ILinkNode)
 class BackboneMember:
     """Node of one member: its backbone, and its part in the consensus of the group.
 
@@ -433,3 +432,6 @@ class BackboneMember:
         if names != self._reported_names:
             self._reported_names = names
             self._events.append(MembersChanged(names))
+
+
+classImplements(BackboneMember, IDatagramNode, ILinkNode)

@@ -40,9 +40,9 @@ class CongestionWindow:
     """
 
     def __init__(self) -> None:
-        self.size: float = _INITIAL_WINDOW
+        self.size = float(_INITIAL_WINDOW)
         self.srtt = 0.0
-        self._ssthresh: float = WINDOW
+        self._ssthresh = float(WINDOW)
         self._recovery_point = 0
         self._backoff = 0
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from cbor2 import CBORDecodeError, dumps, loads
 
+from fyrehose_twisted._native import mypyc_attr
 from fyrehose_twisted.consensus.messages import LogEntry, MemberId, Membership
 from fyrehose_twisted.errors import RemoteError
 from fyrehose_twisted.parcels.node.log_entries import entry_runs
@@ -17,6 +18,7 @@ from fyrehose_twisted.parcels.node.ordering.publisher_sessions import PublisherS
 from fyrehose_twisted.parcels.wire.messages import PublisherRun, RefusalReason
 
 
+@mypyc_attr(native_class=False)
 class InvalidSnapshot(RemoteError):
     """A received snapshot is malformed."""
 

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, overload
 
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from fyrehose_twisted.interfaces import IEventHistory
 from fyrehose_twisted.parcels.node.log_entries import EVENT_OVERHEAD
@@ -80,7 +80,6 @@ class EventBatch(Sequence[Event]):
         return f"<events {self.first} to {self.last}>"
 
 
-@implementer(IEventHistory)
 class EventWindow:
     """Window of the most recent events.
 
@@ -134,6 +133,9 @@ class EventWindow:
             found.extend(self._runs[at].events_between(first, last))
             at += 1
         return found
+
+
+classImplements(EventWindow, IEventHistory)
 
 
 def _run_size(stretch: SequencedRun) -> int:

@@ -79,7 +79,7 @@ class PublishingSession:
 
     def prepare_to_leave(self) -> None:
         """Let the client leave without regard to messages published from now on."""
-        self._linger_until_ticket = self._send_queue.next_ticket
+        self._linger_until_ticket = float(self._send_queue.next_ticket)
 
     def messages_seen(self, first: int, messages: Sequence[bytes], now: float) -> None:
         """Acknowledge own messages among those that are received for the first time."""

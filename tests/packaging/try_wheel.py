@@ -1,0 +1,44 @@
+"""Test of a compiled wheel in a fresh environment: ``python try_wheel.py DIRECTORY`` tries the newest one there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+PROGRAM = """
+import sys
+from fyrehose_twisted.fyrehose.node.backbone import backbone
+from fyrehose_twisted.fyrehose.node.client import client
+from fyrehose_twisted.parcels.node import node
+for module in (backbone, client, node):
+    assert module.__file__.endswith(".so"), f"{module.__file__} is not compiled"
+"""
+
+
+def main(directory: str) -> None:
+    """Install the wheel with its requirements, and run commands of each kind from outside of the checkout."""
+    wheel = max(Path(directory).glob("fyrehose_twisted-*.whl"), key=lambda path: path.stat().st_mtime)
+    if wheel.name.endswith("-none-any.whl"):
+        raise SystemExit(f"{wheel} is not compiled")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "FYREHOSE"))}
+    with tempfile.TemporaryDirectory() as place:
+        venv.create(place, with_pip=True)
+        programs = Path(place) / "bin"
+        for command in (
+            ("python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel.resolve())),
+            ("python", "-c", PROGRAM),
+            ("twistd", "fyrehose-backbone", "--help"),
+            ("fyrehose", "simulate", "fyrehose.storm", "--seed", "1"),
+            ("fyrehose", "simulate", "parcels.partitions", "--seed", "1"),
+        ):
+            print(" ".join(command[:4]), flush=True)
+            subprocess.run([programs / command[0], *command[1:]], cwd=place, env=environment, check=True)
+    print(f"{wheel} works")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
