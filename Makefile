@@ -16,7 +16,7 @@ COMPILED := .venv-compiled
 SOURCES = $(shell find src compiling -name '*.py') setup.py setup.cfg pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-full test test-all test-compiled compiled wheel soak fuzz bench bench-all docs lint audit clean
+.PHONY: help demo demo-full test test-all test-rest test-compiled compiled wheel soak fuzz bench bench-all docs lint audit clean
 
 help: ## list the targets
 	@echo "make <target>, where target is one of"
@@ -38,6 +38,10 @@ test-all: $(VENV)/.installed-test-all ## run all tests except the soak: Spark, b
 	@echo "Checking style, types and imports, and running all tests on all cores"
 	@PYTHONPATH=tests $(PY) -m suite.run --all
 	@$(MAKE) --no-print-directory test-compiled
+
+test-rest: $(VENV)/.installed-test-all ## run what test-all has in addition to test
+	@echo "Running the tests that make test leaves out, on all cores"
+	@PYTHONPATH=tests $(PY) -m suite.run --rest
 
 compiled: $(COMPILED)/.installed ## compile the nodes with mypyc into .venv-compiled; needs a C compiler and some minutes
 

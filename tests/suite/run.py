@@ -51,6 +51,7 @@ class Suite:
 
 TEST = Suite("test", ())
 TEST_ALL = Suite("test-all", ("-m", "not soak", "--hypothesis-profile=ci"))
+REST = Suite("test-rest", ("-m", "extended and not soak", "--hypothesis-profile=ci"))
 COMPILED = Suite(
     "test-compiled",
     (),
@@ -92,7 +93,7 @@ class Run:
         parted = shares(self._files(), recorded().get(self.suite.durations or self.suite.name, {}), self.cores)
         with ThreadPoolExecutor() as parts:
             running = [parts.submit(self._test, number, share) for number, share in enumerate(parted, 1)]
-            if self.suite is not COMPILED:
+            if self.suite not in (REST, COMPILED):
                 running.insert(0, parts.submit(self._check))
             try:
                 return [part.result() for part in running]
@@ -166,7 +167,9 @@ class Run:
         for reason, count in total.skipped.most_common():
             print(f"{count} skipped: {reason}")
         counts = ", ".join(f"{total.outcomes[outcome]:,} {outcome}" for outcome in ("passed", "failed", "skipped"))
-        right = "the modules are compiled" if self.suite is COMPILED else "style, types and imports are right"
+        right = {REST: "make test has the others", COMPILED: "the modules are compiled"}.get(
+            self.suite, "style, types and imports are right"
+        )
         verdict = f"what failed: {', '.join(wrong)}" if wrong else right
         print(f"make {self.suite.name} took {took // 60:.0f} min {took % 60:.0f} s: {counts}; {verdict}.")
         if self.suite is TEST and not wrong:
@@ -188,13 +191,14 @@ def main() -> int:
     cores = min(len(os.sched_getaffinity(0)), MOST_CORES)
     parser.add_argument("--checks", action="store_true", help="run no tests")
     parser.add_argument("--all", action="store_true", help="run everything but the soak")
+    parser.add_argument("--rest", action="store_true", help="run what --all has in addition, and no checks")
     parser.add_argument("--compiled", action="store_true", help="run the tests of compiled modules, on compiled ones")
     parser.add_argument("--cores", type=int, default=cores, help="processes that run tests; default: %(default)s")
     parser.add_argument("--record", action="store_true", help="write down how long each file takes")
     parser.add_argument("pytest", nargs="*", metavar="OPTION", help="options for pytest, after --")
     options = parser.parse_args()
     normalize()
-    suite = COMPILED if options.compiled else TEST_ALL if options.all else TEST
+    suite = COMPILED if options.compiled else REST if options.rest else TEST_ALL if options.all else TEST
     run = Run(suite, options.cores, options.pytest)
     try:
         parts = run.run(options.checks)
