@@ -27,7 +27,7 @@ from fyrehose_twisted.interfaces import IDatagramNode, Outputs
 
 ROOT = Path(__file__).resolve().parents[2]
 PURE = [
-    "consensus", "datagrams", "driver", "effects", "length_frames", "lru_set", "ranges", "record", "repeats",
+    "consensus", "datagrams", "driver", "length_frames", "lru_set", "ranges", "record", "repeats",
     "report_limiter", "token_bucket", "fyrehose.node", "fyrehose.wire", "hydra.node", "hydra.wire", "freenet.node",
     "freenet.wire", "parcels.node", "parcels.wire", "sim",
 ]  # fmt: skip

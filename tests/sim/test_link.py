@@ -135,6 +135,7 @@ class TestPath:
         assert world["b"].story == [("batch", 100.25, numbered(50))]
         assert {peer for _, _, peer, _ in world["b"].rows} == {world.address("a")}
 
+    @pytest.mark.interpreted
     def test_a_path_evaluates_link_changes_only_when_there_are_any(
         self, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:

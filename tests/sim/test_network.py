@@ -231,10 +231,10 @@ class TestMoments:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"moment": -1}, "moment=-1"),
+        ({"moment": -1.0}, "moment=-1.0"),
         ({"moment": nan}, "moment=nan"),
         ({"moment": inf}, "moment=inf"),
-        ({"split": 7}, "split=7"),
+        ({"split": 7.0}, "split=7.0"),
         ({"split": -0.1}, "split=-0.1"),
         ({"split": nan}, "split=nan"),
     ],

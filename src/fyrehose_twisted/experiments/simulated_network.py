@@ -225,7 +225,7 @@ class SimulatedNetwork:
         self._unnoticed_changes -= 1
         # A node created since then knows already.
         if self.nodes.get(observer) is node:
-            node.disconnected(peer, "gone", self.now)  # type: ignore[arg-type]  # Here, links are numbers.
+            node.disconnected(peer, "gone", self.now)
             self._flush(observer, node)
 
     def _announce_link(self, one: int, other: int) -> None:

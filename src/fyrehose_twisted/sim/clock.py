@@ -11,10 +11,7 @@ from twisted.internet.base import DelayedCall
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import classImplements
 
-from fyrehose_twisted._native import mypyc_attr
 
-
-@mypyc_attr(native_class=False)
 class _MovableCall(DelayedCall):
     """Delayed call that notifies its clock of every new time. Twisted's does not report a later time."""
 
@@ -27,7 +24,6 @@ class _MovableCall(DelayedCall):
         self.resetter(self)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class HeapClock:
     """Clock that advances only on request and then makes the due calls.
 

@@ -459,6 +459,14 @@ async def test_two_nodes_relay_lines_through_a_protocol_subclass(start: Any, irc
     assert state.counts["links_dialled"] >= 1
     await second.stopService()
     await first.until(lambda: len(first.node.state(first.links.now()).nodes) == 1)
+
+
+@pytest.mark.interpreted
+@pytest_twisted.ensureDeferred
+async def test_a_node_with_another_secret_is_told_so(start: Any, ircd: Ircd) -> None:
+    first = start(ircd, network_size=2, secret=b"a secret that is long enough")
+    await first.until(lambda: first._ports.addresses)
+    (place,) = first._ports.addresses["listen"]
     stranger = start(None, "c", [f"tcp:{place}"], network_size=2, bootstrap=False, secret=b"another secret, as long")
     reasons: list[str] = []
 

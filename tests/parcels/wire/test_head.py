@@ -211,7 +211,7 @@ class TestReading:
         tracemalloc.start()
         try:
             assert wrong(data)
-            assert tracemalloc.get_traced_memory()[1] < 2**17
+            assert tracemalloc.get_traced_memory()[1] < 2**18
         finally:
             tracemalloc.stop()
 

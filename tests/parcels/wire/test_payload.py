@@ -457,6 +457,7 @@ class TestWriting:
         assert append.entries[0].content == Membership(((MemberId("n", 1), (read, 1)),))
 
 
+@pytest.mark.interpreted
 class TestEntryWriter:
     def test_log_entry_is_encoded_once_for_all_followers(self, monkeypatch: pytest.MonkeyPatch) -> None:
         counted = count_writes(monkeypatch)

@@ -63,9 +63,10 @@ class NodeContext:
             return
         effects = self.effects
         if effects:
-            last = effects[-1]
-            if type(last) is Write and last.peer == link:
-                last.messages.append(message)  # type: ignore[attr-defined]  # This node writes lists.
+            # Not narrowed to Write, whose peer is a Peer: links of experiments are numbers.
+            last, kind = effects[-1], type(effects[-1])
+            if kind is Write and last.peer == link:
+                last.messages.append(message)
                 return
         effects.append(Write([message], link))
 

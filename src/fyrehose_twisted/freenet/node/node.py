@@ -272,7 +272,7 @@ class FreenetNode:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
         self._peer_links.dial_failed(address, now)
 
-    def disconnected(self, peer: Peer, reason: str, now: float) -> None:
+    def disconnected(self, peer: Any, reason: str, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
         self._peer_links.disconnected(peer, reason, now)
 
@@ -289,11 +289,11 @@ class FreenetNode:
         else:
             handler(message, neighbour, now)
 
-    def blocked(self, peer: Peer, now: float) -> None:
+    def blocked(self, peer: Any, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
         self._context.counters["blocked"] += 1
 
-    def unblocked(self, peer: Peer, now: float) -> None:
+    def unblocked(self, peer: Any, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
 
     def tick(self, now: float) -> None:

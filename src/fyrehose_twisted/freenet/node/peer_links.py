@@ -97,7 +97,7 @@ class PeerLinks:
             target.dialling = False
             self._dial_later(address, target, now)
 
-    def disconnected(self, peer: Peer, reason: str, now: float) -> None:
+    def disconnected(self, peer: Any, reason: str, now: float) -> None:
         """Handle the loss of a link."""
         self._handshakes.pop(peer, None)
         self._release_target(peer, now)
@@ -217,7 +217,7 @@ class PeerLinks:
 
     # Dialling
 
-    def _release_target(self, peer: Peer, now: float) -> None:
+    def _release_target(self, peer: Any, now: float) -> None:
         if not self._targets:
             return
         target = self._targets.get(peer.address) if peer.dialled else None
