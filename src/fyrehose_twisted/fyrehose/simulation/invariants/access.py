@@ -40,6 +40,7 @@ class NoNumbersWasted(FyrehoseInvariant):
         super().__init__(participants)
         self._first_last = 0
         self._previous: int | None = None
+        self._assigned = 0
 
     def started(self, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
@@ -54,7 +55,10 @@ class NoNumbersWasted(FyrehoseInvariant):
 
     def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if host is self.participants.backbone.host and not self.participants.backbone.node._client_table.subscribers:
+        if host is not self.participants.backbone.host:
+            return
+        self._assigned = self.participants.backbone.node.sequencer.last
+        if not self.participants.backbone.node._client_table.subscribers:
             self._previous = None  # Without subscribers, numbered messages are not sent.
 
     def sent(self, packet: SimPacket) -> None:
@@ -62,6 +66,8 @@ class NoNumbersWasted(FyrehoseInvariant):
         if packet.source is not self.participants.backbone.host or packet.data[0] != PacketType.DELIVER:
             return
         sequence = parse_deliver(packet.data)[0]
+        if self._previous is None and sequence <= self._assigned:
+            return  # A repair.
         if self._previous is not None and sequence > self._previous + 1:
             self.violated(f"{sequence} follows {self._previous}, although there were subscribers", packet.source)
         self._previous = max(sequence, self._previous or 0)
