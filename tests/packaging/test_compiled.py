@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import subprocess
 import sys
@@ -127,3 +128,45 @@ def test_settings_are_copied() -> None:
     config = ClientConfig(start=7)
     assert copy.copy(config) == copy.deepcopy(config) == config
     assert replace(config, start=8) == ClientConfig(start=8)
+
+
+COMPILABLE_BASES = {
+    *("ABC", "Enum", "Exception", "Flag", "Generic", "IntEnum", "IntFlag", "NamedTuple", "Protocol", "StrEnum"),
+    *("Mapping", "Sequence", "ValueError"),
+}
+"""Bases that mypyc knows, and abstract ones without attributes."""
+
+
+def test_classes_have_only_bases_that_are_compiled(listed: Any) -> None:
+    """Those of other classes have another layout in memory, so that the interpreter crashes."""
+    modules = {f"fyrehose_twisted.{name}": name for name in all_listed(listed)}
+    wrong = []
+    for group in listed.GROUPS:
+        for file in listed.compiled_files(group):
+            tree = ast.parse((listed.SOURCE / file).read_text())
+            known = COMPILABLE_BASES | {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+            for node in tree.body:
+                if isinstance(node, ast.ImportFrom) and node.module in modules:
+                    known |= {alias.asname or alias.name for alias in node.names}
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ClassDef) and not any(
+                    "native_class" in ast.dump(m) for m in node.decorator_list
+                ):
+                    bases = {ast.unparse(base).partition("[")[0] for base in node.bases}
+                    wrong += [f"{file}: {node.name}({base})" for base in bases - known]
+    assert not wrong, "compile the base, or mark the class with native_class=False"
+
+
+def test_no_compiled_class_has_an_unknown_decorator(listed: Any) -> None:
+    """Such a class would be compiled to one of ordinary attributes."""
+    known = {"dataclass", "final", "mypyc_attr", "runtime_checkable"}
+    wrong = [
+        f"{file}: {node.name}"
+        for group in listed.GROUPS
+        for file in listed.compiled_files(group)
+        for node in ast.walk(ast.parse((listed.SOURCE / file).read_text()))
+        if isinstance(node, ast.ClassDef)
+        for mark in node.decorator_list
+        if ast.unparse(mark).partition("(")[0] not in known
+    ]
+    assert not wrong

@@ -33,7 +33,7 @@ def main(directory: str) -> None:
             ("python", "-c", PROGRAM),
             ("twistd", "fyrehose-backbone", "--help"),
             ("fyrehose", "simulate", "fyrehose.storm", "--seed", "1"),
-            ("fyrehose", "simulate", "parcels.partitions", "--seed", "1"),
+            ("fyrehose", "simulate", "parcels.calm", "--seed", "1"),
         ):
             print(" ".join(command[:4]), flush=True)
             subprocess.run([programs / command[0], *command[1:]], cwd=place, env=environment, check=True)

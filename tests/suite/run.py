@@ -55,10 +55,14 @@ REST = Suite("test-rest", ("-m", "extended and not soak", "--hypothesis-profile=
 COMPILED = Suite(
     "test-compiled",
     (),
-    ("consensus", "fyrehose", "freenet", "hydra", "parcels", "sim", "packaging/test_compiled.py", "integration", "net"),
+    (
+        *("consensus", "experiments", "freenet", "fyrehose", "hydra", "integration", "net", "parcels", "sim"),
+        *("packaging/test_compiled.py", "test_datagrams.py", "test_driver.py", "test_interfaces.py", "test_lru_set.py"),
+        *("test_ranges.py", "test_repeats.py", "test_report_limiter.py", "test_token_bucket.py"),
+    ),
     "test",
 )
-"""What runs compiled code. The other tests would see no difference, and run in the same minutes as these."""
+"""What runs compiled code, without the extended tests: those of nodes, codecs, simulator and services."""
 MORE = "Spark, browsers, every documented command, long integration tests, and more examples of each property"
 
 
