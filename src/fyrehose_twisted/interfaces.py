@@ -456,6 +456,8 @@ class IJournal(IJournalReader):
     def append(records: Sequence[Any], *, authoritative: bool = False) -> int:
         """Append :class:`~fyrehose_twisted.record.Record` objects in any order; return the number accepted.
 
+        :class:`~fyrehose_twisted.journal.record_columns.RecordColumns` are appended without making a record of each.
+
         For a number already held, the old payload stays below the watermark and is replaced above it. A number declared
         lost stays lost. The journal counts the records that it does not accept.
 

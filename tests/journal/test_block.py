@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -8,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.journal.block import Block, integer_ranges, join_blocks, merge_blocks, position_ranges
+from fyrehose_twisted.journal.block import (
+    Block,
+    integer_limits,
+    integer_ranges,
+    join_blocks,
+    merge_blocks,
+    position_ranges,
+)
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://test"
@@ -34,6 +42,19 @@ def test_records_returns_each_record_of_a_block() -> None:
     one = block([4, 7], [b"", b"seven"])
     assert list(one.records()) == [Record(STREAM, 3, 4, 4, b""), Record(STREAM, 3, 7, 7, b"seven")]
     assert (len(one), one.first, one.last) == (2, 4, 7)
+
+
+def test_record_columns_are_the_records_of_a_block() -> None:
+    one = block([2**63 - 1, 2**63, 2**63 + 5], wrap=2**63)
+    assert one.record_columns() == list(one.records())
+
+
+@pytest.mark.parametrize("count", [1, 3, 100])
+def test_integer_limits_are_the_lowest_and_the_highest_number(count: int) -> None:
+    numbers = [(7 * n + 5) % 101 for n in range(count)]
+    expected = min(numbers), max(numbers)
+    assert integer_limits(numbers) == integer_limits(array("q", numbers)) == expected
+    assert integer_limits(range(4, 4 + count)) == (4, 3 + count)
 
 
 def test_sequences_wrap_but_positions_do_not() -> None:

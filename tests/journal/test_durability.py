@@ -17,6 +17,7 @@ from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.watermark import POSITION_NAME
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
+from fyrehose_twisted.journal.record_columns import RecordColumns
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
 from fyrehose_twisted.journal.upkeep.check import check
 from fyrehose_twisted.journal.upkeep.check_report import find_missing_ranges
@@ -144,9 +145,13 @@ class TestEndOfOpenSegment:
             journal.commit()
             assert [damage.first for damage in journal.damages] == [None]
 
-    def test_authoritative_source_restores_missing_records(self, damaged: Path) -> None:
+    @pytest.mark.parametrize("in_columns", [False, True])
+    def test_authoritative_source_restores_missing_records(self, damaged: Path, in_columns: bool) -> None:
+        restored = records(range(9_000, 10_000))
+        _, (epoch, *_), *columns = zip(*restored, strict=True)
         with closing(open_journal(damaged.parent, STREAM)) as journal:
-            assert journal.append(records(range(9_000, 10_000)), authoritative=True) == 1_000
+            given = RecordColumns(STREAM, epoch, *columns) if in_columns else restored
+            assert journal.append(given, authoritative=True) == 1_000
             journal.commit()
             bounds = journal.bounds(3)
             assert bounds is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise, repeat
@@ -9,11 +10,15 @@ from itertools import pairwise, repeat
 import numpy as np
 from numpy.typing import NDArray
 
+from fyrehose_twisted.journal.record_columns import RecordColumns
 from fyrehose_twisted.record import Record
 
 Numbers = NDArray[np.uint64]
 Times = NDArray[np.int64]
 Offsets = NDArray[np.uint32]
+
+VECTOR_MINIMUM = 64
+"""Number of integers from which on numpy is faster than Python."""
 
 _record: Callable[[tuple[str, int, int, int, bytes]], Record] = partial(tuple.__new__, Record)
 """Creates a record from a tuple in less than half the time of its constructor."""
@@ -77,6 +82,11 @@ class Block:
         """Return an iterator over the records."""
         columns = self.sequences.tolist(), self.times.tolist(), self.payloads()
         return map(_record, zip(repeat(self.stream), repeat(self.epoch), *columns, strict=False))
+
+    def record_columns(self) -> RecordColumns:
+        """Return the records as columns of Python objects."""
+        columns = self.sequences.tolist(), self.times.tolist(), self.payloads()
+        return RecordColumns(self.stream, self.epoch, *columns)
 
     def within(self, first: int, last: int) -> Block:
         """Return the records at ``first`` to ``last``, inclusive. Payload bytes are shared."""
@@ -175,3 +185,13 @@ def integer_ranges(positions: Sequence[int]) -> list[tuple[int, int]]:
     if positions[-1] - positions[0] == len(positions) - 1:
         return [(positions[0], positions[-1])]
     return position_ranges(np.array(positions, np.uint64))
+
+
+def integer_limits(numbers: Sequence[int]) -> tuple[int, int]:
+    """Return the lowest and the highest of one or more numbers. A range has to ascend."""
+    if isinstance(numbers, range):
+        return numbers[0], numbers[-1]
+    if isinstance(numbers, array) and len(numbers) >= VECTOR_MINIMUM:
+        values = np.frombuffer(numbers, np.int64)
+        return int(values.min()), int(values.max())
+    return min(numbers), max(numbers)

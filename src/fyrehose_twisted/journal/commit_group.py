@@ -8,10 +8,11 @@ from itertools import islice
 from operator import lt
 
 from fyrehose_twisted.errors import LocalError
-from fyrehose_twisted.journal.block import integer_ranges
+from fyrehose_twisted.journal.block import integer_limits, integer_ranges
 from fyrehose_twisted.journal.coverage import Coverage
 from fyrehose_twisted.journal.errors import JournalDamaged
 from fyrehose_twisted.journal.format.frames import MAX_PAYLOAD
+from fyrehose_twisted.journal.record_columns import RecordBuffer, RecordColumns
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
 
@@ -46,52 +47,6 @@ class AppendCounters:
     spent: int = 0
 
 
-class _WaitingRecords:
-    """Records of one epoch that wait to be written.
-
-    They are columns, of which neither Python nor its garbage collector sees single records, until one arrives out of
-    order or has to be found.
-    """
-
-    def __init__(self) -> None:
-        self._positions: list[int] = []
-        self._times: list[int] = []
-        self._payloads: list[bytes] = []
-        self._by_position: dict[int, tuple[int, bytes]] | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self._positions or self._by_position)
-
-    @property
-    def by_position(self) -> dict[int, tuple[int, bytes]]:
-        """Times and payloads by position, in any order. It may be changed."""
-        if self._by_position is None:
-            rows = zip(self._times, self._payloads, strict=True)
-            self._by_position = dict(zip(self._positions, rows, strict=True))
-            self._positions, self._times, self._payloads = [], [], []
-        return self._by_position
-
-    def extend(self, positions: Sequence[int], times: Sequence[int], payloads: Sequence[bytes]) -> None:
-        """Add records in ascending order, after all others."""
-        if self._by_position is None:
-            self._positions += positions
-            self._times += times
-            self._payloads += payloads
-        else:
-            self._by_position.update(zip(positions, zip(times, payloads, strict=True), strict=True))
-
-    def columns(self) -> tuple[Sequence[int], Sequence[int], Sequence[bytes]]:
-        """Return positions in ascending order, times and payloads."""
-        if self._by_position is None:
-            return self._positions, self._times, self._payloads
-        rows = sorted(self._by_position.items())
-        return (
-            [position for position, _ in rows],
-            [received_at for _, (received_at, _) in rows],
-            [payload for _, (_, payload) in rows],
-        )
-
-
 class CommitGroup:
     """Records, losses and epoch starts that wait to be written.
 
@@ -103,7 +58,7 @@ class CommitGroup:
         self.starts: dict[int, int] = {}
         self.lost: dict[int, RangeSet] = {}
         self._coverage = coverage
-        self._records: dict[int, _WaitingRecords] = {}
+        self._records: dict[int, RecordBuffer] = {}
         self._highest: dict[int, int] = {}
         self._replacing: dict[int, set[int]] = {}
         self._size = 0
@@ -135,6 +90,10 @@ class CommitGroup:
         """
         if not records:
             return 0
+        if isinstance(records, RecordColumns):
+            columns = records.sequences, records.times, records.payloads
+            self._check({records.stream}, {records.epoch}, *columns)
+            return self._add(records.epoch, *columns, authoritative)
         streams, epochs, sequences, times, payloads = zip(*records, strict=True)
         distinct = set(epochs)
         self._check(streams, distinct, sequences, times, payloads)
@@ -196,13 +155,13 @@ class CommitGroup:
     def columns(self) -> Iterator[tuple[int, Sequence[int], Sequence[int], Sequence[bytes]]]:
         """Yield epoch, ascending positions, times and payloads of the waiting records."""
         for epoch, records in sorted(self._records.items()):
-            yield epoch, *records.columns()
+            yield epoch, *records.sorted_columns()
 
     def mark_written(self) -> None:
         """Add the group to the coverage and clear it, once it has been written."""
         for epoch, records in self._records.items():
             held = self._coverage.held.setdefault(epoch, RangeSet())
-            for first, last in integer_ranges(records.columns()[0]):
+            for first, last in integer_ranges(records.sorted_columns()[0]):
                 held.add(first, last)
         for epoch, ranges in self.lost.items():
             known = self._coverage.lost.setdefault(epoch, RangeSet())
@@ -214,7 +173,7 @@ class CommitGroup:
 
     def _check(
         self,
-        streams: Sequence[str],
+        streams: Collection[str],
         epochs: Collection[int],
         sequences: Sequence[int],
         times: Sequence[int],
@@ -224,16 +183,17 @@ class CommitGroup:
         foreign = set(streams) - {stream}
         if foreign:
             raise RejectedRecord(f"a record of {min(foreign)} cannot be stored in the journal of {stream}")
-        self._check_numbers((*epochs, min(times), max(times)), sequences)
+        self._check_numbers((*epochs, *integer_limits(times)), sequences)
         largest = max(map(len, payloads))
         if largest > MAX_PAYLOAD:
             raise RejectedRecord(f"a payload of {largest:,} bytes is over the limit of {MAX_PAYLOAD:,}")
 
     def _check_numbers(self, epochs_and_times: Sequence[int], sequences: Sequence[int]) -> None:
         limit = self._coverage.wrap or MAX_SEQUENCE + 1
-        if min(sequences) < 0 or max(sequences) >= limit:
+        lowest, highest = integer_limits(sequences)
+        if lowest < 0 or highest >= limit:
             raise RejectedRecord(
-                f"sequence numbers {min(sequences)} to {max(sequences)} are out of range; the range is 0 to {limit - 1}"
+                f"sequence numbers {lowest} to {highest} are out of range; the range is 0 to {limit - 1}"
             )
         if min(epochs_and_times) < 0 or max(epochs_and_times) > MAX_SEQUENCE:
             raise RejectedRecord("an epoch or a time is below 0 or above 2**63 - 1")
@@ -246,10 +206,12 @@ class CommitGroup:
             first = min(self._unwrap(sequences, sequences[0]))
             self.begin(epoch, first % contents.wrap if contents.wrap else first)
         positions = self._positions(epoch, sequences)
-        waiting = self._records.setdefault(epoch, _WaitingRecords())
+        waiting = self._records.setdefault(epoch, RecordBuffer())
         taken = len(positions)
         highest = positions[-1]
-        if positions[0] > self._last(epoch) and all(map(lt, positions, islice(positions, 1, None))):
+        if positions[0] > self._last(epoch) and _is_ascending(positions):
+            if highest - positions[0] == taken - 1:
+                positions = range(positions[0], highest + 1)
             waiting.extend(positions, times, payloads)
             self._size += sum(map(len, payloads))
         else:
@@ -321,3 +283,7 @@ class CommitGroup:
             return sequences
         half = wrap // 2
         return [near + (sequence - near + half) % wrap - half for sequence in sequences]
+
+
+def _is_ascending(positions: Sequence[int]) -> bool:
+    return isinstance(positions, range) or all(map(lt, positions, islice(positions, 1, None)))

@@ -141,7 +141,7 @@ def stores_messages_never_sent(patch: Patch) -> None:
 
     def save(self: Any, journal: Any, *, sync: bool = True) -> None:
         more = [record._replace(sequence=record.sequence + 100_000) for record in self.records]
-        original(self._replace(records=self.records + more), journal, sync=sync)
+        original(self._replace(records=[*self.records, *more]), journal, sync=sync)
 
     patch.setattr(PendingWrites, "save", save)
 

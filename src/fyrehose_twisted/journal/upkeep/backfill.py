@@ -188,7 +188,7 @@ class JournalBackfill:
             for first, last in position_ranges(block.positions):
                 taken.add(first + missing.shift, last + missing.shift)
             if self._journal is not None:
-                self._journal.append(list(block.records()), authoritative=True)
+                self._journal.append(block.record_columns(), authoritative=True)
         lost = other.losses(missing.epoch, missing.first - missing.shift, missing.last - missing.shift)
         for first, last in lost:
             self._lost.setdefault(missing.epoch, RangeSet()).add(first + missing.shift, last + missing.shift)

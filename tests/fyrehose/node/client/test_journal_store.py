@@ -283,13 +283,15 @@ steps = st.lists(
 
 @given(steps)
 def test_putting_a_run_equals_putting_its_messages_one_by_one(what: list[tuple[str, int, list[bytes]]]) -> None:
-    """Compare with single puts; 1 stays missing, so every saved record may be corrected."""
+    """Compare with single puts and with a dict; 1 stays missing, so every saved record may be corrected."""
     store, reference = (JournalStore(MemoryJournal(STREAM)) for _ in range(2))
     for each in (store, reference):
         each.begin(1)
+    pending: dict[int, tuple[int, bytes]] = {}
     for now, (name, first, messages) in enumerate(what):
         if name == "put":
             store.put(first, messages, now)
+            pending.update({sequence: (now, data) for sequence, data in enumerate(messages, first)})
             for sequence, data in enumerate(messages, first):
                 reference.put(sequence, [data], now)
         elif name == "get":
@@ -297,6 +299,9 @@ def test_putting_a_run_equals_putting_its_messages_one_by_one(what: list[tuple[s
         else:
             taken = store.take_pending()
             assert taken == reference.take_pending()
+            records = [Record(STREAM, EPOCH, sequence, *kept) for sequence, kept in pending.items()]
+            assert records == ([] if taken is None else taken.records)
+            pending.clear()
             for each in (store, reference):
                 if taken is not None:
                     taken.save(each.journal)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from itertools import islice, repeat
+from itertools import islice
 from typing import NamedTuple
 
 from zope.interface import classImplements
@@ -11,6 +12,7 @@ from zope.interface import classImplements
 from fyrehose_twisted.interfaces import IJournal, IMessageStore
 from fyrehose_twisted.journal.block import integer_ranges
 from fyrehose_twisted.journal.errors import Damage
+from fyrehose_twisted.journal.record_columns import RecordBuffer, RecordColumns
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
 
@@ -29,7 +31,7 @@ class PendingWrites(NamedTuple):
 
     first_sequence: int | None
     """First number of a journal that has not begun, else ``None``."""
-    records: list[Record]
+    records: Sequence[Record]
     lost_ranges: list[tuple[int, int]]
 
     def save(self, journal: IJournal, *, sync: bool = True) -> None:
@@ -57,7 +59,7 @@ class JournalStore:
         self.journal = journal
         self.damage_count = 0
         self.reached: int | None = None
-        self._pending: dict[int, tuple[int, bytes]] = {}
+        self._pending = RecordBuffer()
         self._lost: list[tuple[int, int]] = []
         self._first_sequence: int | None = None
         self._damaged = RangeSet()
@@ -87,18 +89,18 @@ class JournalStore:
         """Return the changes to persist, or ``None``. They count as saved from now on."""
         if not (self._pending or self._lost or self._first_sequence is not None):
             return None
-        for sequence in self._read_cache.keys() & self._pending.keys():
-            del self._read_cache[sequence]  # The pending record replaces it.
-        stream = self.journal.stream
-        records = [Record(stream, EPOCH, sequence, *kept) for sequence, kept in self._pending.items()]
+        if self._read_cache:
+            for sequence in self._read_cache.keys() & self._pending.positions:
+                del self._read_cache[sequence]  # The pending record replaces it.
+        records = RecordColumns(self.journal.stream, EPOCH, *self._pending.columns())
         writes = PendingWrites(self._first_sequence, records, self._lost)
-        self._pending, self._lost, self._first_sequence = {}, [], None
+        self._pending, self._lost, self._first_sequence = RecordBuffer(), [], None
         return writes
 
     def put(self, first: int, messages: Sequence[bytes], received_at: int = 0) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.put`. Records below the watermark do not change."""
         numbers = range(first, first + len(messages))
-        self._pending.update(zip(numbers, zip(repeat(received_at), messages), strict=False))
+        self._pending.put(numbers, array("q", (received_at,)) * len(messages), messages)
         self._highest = max(self._highest, numbers[-1])
         self._advance_reached(first, numbers[-1])
         if self._damaged:
@@ -122,7 +124,7 @@ class JournalStore:
             for whole in self._damaged.gaps(start, end)
             for number in range(whole[0], whole[1] + 1)
         )
-        pending = [number for number in self._pending if first <= number <= last]
+        pending = [number for number in self._pending.positions if first <= number <= last]
         numbers = list(islice(saved, limit))
         return sorted({*numbers, *pending})[:limit] if pending else numbers
 
@@ -142,7 +144,7 @@ class JournalStore:
 
     def _find(self, sequence: int) -> tuple[int, bytes] | None:
         """Return the time of receipt and the data of a message, or ``None``."""
-        kept = self._pending.get(sequence) or self._read_cache.get(sequence)
+        kept = self._pending.find(sequence) or self._read_cache.get(sequence)
         if kept is None and self._is_held(sequence):
             self._read_ahead(sequence)
             kept = self._read_cache.get(sequence)
