@@ -26,11 +26,14 @@ _PLACE = FramePosition(1, 64, 7)
 
 def seeds() -> Iterable[bytes]:
     """Return frames of each kind, and segment headers."""
-    yield records_frame(_PLACE, 0, [5, 6, 7], [10, 11, 12], [b"a", b"", b"ccc"])[1]
-    yield records_frame(_PLACE, 3, [5, 9, 70], [10, 9, 12], [b"a", b"", b"ccc"])[1]
-    yield records_frame(_PLACE, 0, [2**48], [0], [b"x" * 300])[1]
-    yield lost_frame(_PLACE, 0, [(1, 4), (9, 9)], 11)[1]
-    yield start_frame(_PLACE, [(0, 1), (1, 50)])[1]
+    frames = (
+        records_frame(_PLACE, 0, [5, 6, 7], [10, 11, 12], [b"a", b"", b"ccc"]),
+        records_frame(_PLACE, 3, [5, 9, 70], [10, 9, 12], [b"a", b"", b"ccc"]),
+        records_frame(_PLACE, 0, [2**48], [0], [b"x" * 300]),
+        lost_frame(_PLACE, 0, [(1, 4), (9, 9)], 11),
+        start_frame(_PLACE, [(0, 1), (1, 50)]),
+    )
+    yield from (bytes(data) for _, data in frames)
     yield segment_header.encode(SegmentHeader(1, "fyrehose://127.0.0.1:2323", 0, 5, 7))
     yield segment_header.encode(SegmentHeader(2**32 - 1, "", 2**48, -1, 0))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+from fyrehose_twisted.effects import Datagram
 from fyrehose_twisted.interfaces import IDirectory
 from fyrehose_twisted.journal.block import Block, merge_blocks
 from fyrehose_twisted.journal.catalog import Catalog
@@ -48,7 +49,8 @@ def compact(directory: IDirectory, segment: Segment, frame_records: int = FRAME_
         directory.remove(name)
     file = directory.open(name, create=True)
     try:
-        pieces, written = [encode(segment.header)], 0
+        pieces: list[Datagram] = [encode(segment.header)]
+        written = 0
         for header, frame in _frames(alone, segment, new, frame_records):
             new.add(header, memoryview(frame)[HEADER.size :])
             pieces.append(frame)
@@ -67,7 +69,9 @@ def compact(directory: IDirectory, segment: Segment, frame_records: int = FRAME_
     return new
 
 
-def _frames(alone: Catalog, segment: Segment, new: Segment, frame_records: int) -> Iterator[tuple[FrameHeader, bytes]]:
+def _frames(
+    alone: Catalog, segment: Segment, new: Segment, frame_records: int
+) -> Iterator[tuple[FrameHeader, bytearray]]:
     if segment.starts:
         yield start_frame(_next_position(new), segment.starts.items())
     for epoch, lost in sorted(segment.lost.items()):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fyrehose_twisted.effects import Datagram
-from fyrehose_twisted.journal.block import Block, Numbers
+from fyrehose_twisted.journal.block import Block, Numbers, integer_limits
 
 MAGIC = b"\xf7FRM"
 VERSION = 1
@@ -172,7 +172,7 @@ def read_pairs(header: FrameHeader, body: Datagram) -> list[tuple[int, int]]:
 
 def records_frame(
     place: FramePosition, epoch: int, positions: Sequence[int], times: Sequence[int], payloads: Sequence[bytes]
-) -> tuple[FrameHeader, bytes]:
+) -> tuple[FrameHeader, bytearray]:
     """Encode a frame of records. They must be ascending, and within the limits of one frame."""
     count, base = len(positions), positions[0]
     span = positions[-1] - base
@@ -181,38 +181,38 @@ def records_frame(
     columns = [np.array(times, "<i8").tobytes(), offsets.tobytes()]
     if not dense:
         columns.append((np.array(positions, np.uint64) - np.uint64(base)).astype("<u4").tobytes())
-    body = b"".join((*columns, *payloads))
-    return _frame(place, FrameKind.RECORDS, DENSE if dense else 0, count, body, base, epoch, span, max(times))
+    flags, newest = DENSE if dense else 0, integer_limits(times)[1]
+    return _frame(place, FrameKind.RECORDS, flags, count, (*columns, *payloads), base, epoch, span, newest)
 
 
-def block_frame(place: FramePosition, block: Block) -> tuple[FrameHeader, bytes]:
+def block_frame(place: FramePosition, block: Block) -> tuple[FrameHeader, bytearray]:
     """Encode a frame of the records of ``block``."""
     count, base = len(block), block.first
     span = block.last - base
     dense = span == count - 1
     offsets = block.offsets - block.offsets[0]
-    columns = [block.times.astype("<i8").tobytes(), offsets.astype("<u4").tobytes()]
+    columns: list[Datagram] = [block.times.astype("<i8").tobytes(), offsets.astype("<u4").tobytes()]
     if not dense:
         columns.append((block.positions - np.uint64(base)).astype("<u4").tobytes())
-    payload = block.payload[int(block.offsets[0]) : int(block.offsets[-1])]
-    body = b"".join((*columns, payload))
+    columns.append(block.payload[int(block.offsets[0]) : int(block.offsets[-1])])
     flags = DENSE if dense else 0
-    return _frame(place, FrameKind.RECORDS, flags, count, body, base, block.epoch, span, int(block.times.max()))
+    return _frame(place, FrameKind.RECORDS, flags, count, columns, base, block.epoch, span, int(block.times.max()))
 
 
 def lost_frame(
     place: FramePosition, epoch: int, ranges: Iterable[tuple[int, int]], noticed_at: int
-) -> tuple[FrameHeader, bytes]:
+) -> tuple[FrameHeader, bytearray]:
     """Encode a frame that declares ranges lost."""
     pairs = list(ranges)
     body = b"".join(_PAIR.pack(*pair) for pair in pairs)
-    return _frame(place, FrameKind.LOST, 0, len(pairs), body, pairs[0][0], epoch, 0, noticed_at)
+    return _frame(place, FrameKind.LOST, 0, len(pairs), [body], pairs[0][0], epoch, 0, noticed_at)
 
 
-def start_frame(place: FramePosition, starts: Iterable[tuple[int, int]]) -> tuple[FrameHeader, bytes]:
+def start_frame(place: FramePosition, starts: Iterable[tuple[int, int]]) -> tuple[FrameHeader, bytearray]:
     """Encode a frame that gives the first position of each epoch."""
     pairs = list(starts)
-    return _frame(place, FrameKind.START, 0, len(pairs), b"".join(_PAIR.pack(*pair) for pair in pairs), 0, 0, 0, 0)
+    body = b"".join(_PAIR.pack(*pair) for pair in pairs)
+    return _frame(place, FrameKind.START, 0, len(pairs), [body], 0, 0, 0, 0)
 
 
 def _frame(
@@ -220,20 +220,21 @@ def _frame(
     kind: FrameKind,
     flags: int,
     count: int,
-    body: bytes,
+    parts: Iterable[Datagram],
     base: int,
     epoch: int,
     span: int,
     newest: int,
-) -> tuple[FrameHeader, bytes]:
-    body += bytes(-len(body) % 8)
+) -> tuple[FrameHeader, bytearray]:
+    frame = bytearray().join((bytes(HEADER.size), *parts))  # The only copy of the payloads.
+    frame += bytes(-len(frame) % 8)
     segment, offset, tag = place
-    crc = zlib.crc32(body)
-    header = FrameHeader(kind, flags, count, len(body), base, epoch, span, segment, offset, newest, tag, crc)
-    packed = bytearray(HEADER.size)
-    HEADER.pack_into(packed, 0, MAGIC, VERSION, *header)
-    _CHECK.pack_into(packed, HEADER.size - 4, zlib.crc32(memoryview(packed)[:-4]))
-    return header, bytes(packed) + body
+    length = len(frame) - HEADER.size
+    crc = zlib.crc32(memoryview(frame)[HEADER.size :])
+    header = FrameHeader(kind, flags, count, length, base, epoch, span, segment, offset, newest, tag, crc)
+    HEADER.pack_into(frame, 0, MAGIC, VERSION, *header)
+    _CHECK.pack_into(frame, HEADER.size - 4, zlib.crc32(memoryview(frame)[: HEADER.size - 4]))
+    return header, frame
 
 
 def frame_boundaries(positions: Sequence[int], sizes: Sequence[int]) -> list[int]:

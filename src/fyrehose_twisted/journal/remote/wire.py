@@ -217,7 +217,7 @@ def encode(message: Message) -> bytes:
 
 def frame_of(block: Block) -> bytes:
     """Encode ``block``, which must be within the limits of one frame, as a frame."""
-    return block_frame(NO_POSITION, block)[1]
+    return bytes(block_frame(NO_POSITION, block)[1])
 
 
 def request_decoder() -> Decoder:

@@ -24,7 +24,7 @@ class EncodedFrame(NamedTuple):
     """
 
     header: FrameHeader
-    data: bytes
+    data: bytearray
     positions: Sequence[int] | None
 
 

@@ -8,6 +8,7 @@ from errno import EDQUOT, EFBIG, ENOSPC
 
 import numpy as np
 
+from fyrehose_twisted.effects import Datagram
 from fyrehose_twisted.interfaces import IDirectory, IFile
 from fyrehose_twisted.journal.catalog import Catalog
 from fyrehose_twisted.journal.errors import JournalBroken, JournalError, JournalFull
@@ -70,7 +71,7 @@ class SegmentWriter:
         """
         active, end = self.active, self.active.end
         self._unsynced = True
-        self._put(end, b"".join(frame.data for frame in frames))
+        self._put(end, frames[0].data if len(frames) == 1 else b"".join(frame.data for frame in frames))
         for header, data, positions in frames:
             if positions is None:
                 active.add(header, memoryview(data)[HEADER.size :])
@@ -138,7 +139,7 @@ class SegmentWriter:
         self._file.close()
         self._position_file.close()
 
-    def _put(self, offset: int, data: bytes) -> None:
+    def _put(self, offset: int, data: Datagram) -> None:
         try:
             self._file.write(offset, data)
         except OSError as error:
