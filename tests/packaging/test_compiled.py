@@ -88,7 +88,6 @@ def test_a_traceback_names_the_line_of_the_source() -> None:
     program = "from fyrehose_twisted.fyrehose.wire.codec import decode; decode(b'')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert f'{source}", line {number}, in decode' in done.stderr
-    assert statement in done.stderr
 
 
 class CountingBackbone(Backbone):

@@ -36,7 +36,9 @@ def main(directory: str) -> None:
             ("fyrehose", "simulate", "parcels.calm", "--seed", "1"),
         ):
             print(" ".join(command[:4]), flush=True)
-            subprocess.run([programs / command[0], *command[1:]], cwd=place, env=environment, check=True)
+            subprocess.run(
+                [programs / command[0], *command[1:]], cwd=place, env=environment, stdout=subprocess.DEVNULL, check=True
+            )
     print(f"{wheel} works")
 
 

@@ -11,6 +11,12 @@ COMPILED = codec.__file__.endswith(".so")
 REASON = "replaces code of modules that call one another directly when they are compiled"
 
 
+def require_interpreted() -> None:
+    """Skip a test, from a fixture that replaces code, on a compiled build."""
+    if COMPILED:
+        pytest.skip(f"compiled: it {REASON}")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Register the mark."""
     config.addinivalue_line("markers", f"interpreted(reason): the test {REASON}")

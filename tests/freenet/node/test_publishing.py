@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from suite.freenet_bench import Bench
+from suite.native import require_interpreted
 
 from fyrehose_twisted.errors import MessageTooLarge, PublishQueueFull, UnencodableMessage
 from fyrehose_twisted.freenet.events import (
@@ -804,6 +805,7 @@ SIGNED = b"\xed\x25\x51\x9f" + bytes(16)
 @pytest.fixture
 def signed(make_bench: type[Bench], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Root of a signed stream with subscribers 3 and 4; signatures of packets that begin with "right" are valid."""
+    require_interpreted()
     monkeypatch.setattr(distribution, "verify", lambda key, number, what: what.startswith(b"right"))
     bench = make_bench(0.1, {})
     bench.key = SIGNED

@@ -485,6 +485,7 @@ def test_a_malformed_key_is_refused(bench: Bench) -> None:
     assert bench.node.streams == {}
 
 
+@pytest.mark.interpreted
 def test_subscribing_to_a_signed_stream_requires_signature_support(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
