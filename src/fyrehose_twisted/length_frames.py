@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from zope.interface import classImplements
 
+from fyrehose_twisted._native import mypyc_attr
 from fyrehose_twisted.errors import MalformedPacket, RemoteError
 from fyrehose_twisted.interfaces import IStreamDecoder
 
@@ -20,6 +21,7 @@ def frame(data: bytes) -> bytes:
     return len(data).to_bytes(_LENGTH_SIZE, "big") + data
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class LengthFrameDecoder(Generic[Message]):
     """Decoder of one connection. It buffers less than one message between two calls.
 
