@@ -184,7 +184,7 @@ class Round:
             return start_nats(self.directory)
         if not self.stamped:
             return start_ours(self.directory)
-        return start_ours(self.directory, stamped_twistd(self.directory / "server"))
+        return start_ours(self.directory, twistd=stamped_twistd(self.directory / "server"))
 
     def _trace(self, pid: int) -> Trace | None:
         try:
