@@ -76,6 +76,7 @@ class Subscription:
         self._start_search: StartPositionSearch | None = None
         self.start_sequence = 1
         self._suspect: tuple[int, bytes, float] | None = None
+        self._start_over_at: float | None = None
         self.reported_last = 0
         self._tail_probe = TailProbe(config, rng, now)
         if isinstance(config.start, int):
@@ -128,13 +129,13 @@ class Subscription:
         # The new leader does not know a message that this client does not hold.
         self._suspect = None
         self.stream_head.leader_changed()
-        self._start_repairs_over(now)
+        self._start_over_at = now
 
     def connected(self, now: float) -> None:
         """Handle the first answer of the backbone, or its return."""
         self._tail_probe.due_at = now
         self.stream_head.connected(now)
-        self._start_repairs_over(now)
+        self._start_over_at = now
         if self._suspect is not None:
             # While the backbone was silent, no message could contradict the suspect.
             self._suspect = *self._suspect[:2], now + UNCONFIRMED_TIMEOUT
@@ -220,6 +221,9 @@ class Subscription:
         if self.reorder_buffer is None or self.failure is not None:
             return
         self._seam.tick(now)
+        if self._start_over_at is not None:
+            self._start_over_at = None
+            self._repair_scheduler.start_over(self.reorder_buffer.missing, now)
         if self._suspect is not None and now >= self._suspect[2]:
             self._accept_suspect(self.reorder_buffer, self._suspect[0], self._suspect[1], now)
         self._repair(self.reorder_buffer, now)
@@ -243,6 +247,7 @@ class Subscription:
             return None
         deadlines = [
             self._tail_probe.due_at,
+            self._start_over_at,
             self._repair_scheduler.next_deadline(),
             None if self._suspect is None else self._suspect[2],
             self._seam.next_deadline(self._missing_span),
@@ -393,10 +398,6 @@ class Subscription:
             self._request_range(*seam_probe, now)
         if now >= self._tail_probe.due_at:
             self._request_range(*self._tail_probe.next_range(stream.highest, now), now)
-
-    def _start_repairs_over(self, now: float) -> None:
-        if self.reorder_buffer is not None:
-            self._repair_scheduler.start_over(self.reorder_buffer.missing, now)
 
     def _restore_from_store(self, stream: ReorderBuffer, first: int, last: int) -> bool:
         """Restore messages that exceeded the buffer from the store. Return whether the store holds the whole range."""
