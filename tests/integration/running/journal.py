@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from hashlib import sha256
@@ -126,12 +127,25 @@ def compare_told(told: Numbered, raw: Numbered, seen: Numbered) -> None:
     assert [data for number, data in told if places[data] > number] == []
 
 
+FEED = """
+import itertools, sys, time
+size, each = int(sys.argv[1]), int(sys.argv[2])
+for first in itertools.count(1, each):
+    sys.stdout.write("".join(f"{number:0{size}}\\n" for number in range(first, first + each)))
+    sys.stdout.flush()
+    time.sleep(0.01)
+"""
+LINES_PER_SECOND = 15_000
+"""Rate of a load, at which journals hold what they receive in a test in one segment."""
+
+
 class Load:
     """``fyrehose pub`` that publishes the lines 1, 2, ... padded with zeros to ``size``, without end."""
 
     def __init__(self, start: Start, backbone: RunningBackbone, size: int) -> None:
         self.size = size
-        self._numbers = subprocess.Popen(["seq", "-f", f"%0{size}.0f", "1", "1000000000"], stdout=subprocess.PIPE)
+        feed = [sys.executable, "-c", FEED, str(size), str(LINES_PER_SECOND // 100)]
+        self._numbers = subprocess.Popen(feed, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert self._numbers.stdout is not None
         self.publisher = start("fyrehose", "pub", "-b", backbone.text, stdin=self._numbers.stdout)
         self._numbers.stdout.close()
