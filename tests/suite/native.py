@@ -14,7 +14,7 @@ REASON = "replaces code of modules that call one another directly when they are 
 def require_interpreted() -> None:
     """Skip a test, from a fixture that replaces code, on a compiled build."""
     if COMPILED:
-        pytest.skip(f"compiled: it {REASON}")
+        pytest.skip(f"compiled: {REASON}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
