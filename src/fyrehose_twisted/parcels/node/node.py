@@ -219,7 +219,7 @@ class ClusterNode:
         """Publish events that the application numbered itself, so that it can safely repeat them.
 
         :raises MessageTooLarge: if an event is too large.
-        :raises NotOrdered: if this node has no quorum.
+        :raises NotOrdered: if this node has no quorum, or others are pending that were numbered alike.
         :raises PublishQueueFull: if too many events are pending.
         :raises LocalError: if the publisher's name is too long or this node's own, or if there are no events.
         """

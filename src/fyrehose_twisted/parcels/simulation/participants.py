@@ -8,7 +8,7 @@ from itertools import count
 from random import Random
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.errors import FyrehoseError, KeyReused
+from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.events import MembershipChanged, PublishConfirmed, PublishUnconfirmed
 from fyrehose_twisted.parcels.node.node import ClusterNode
@@ -136,9 +136,6 @@ class Participants(Observer):
     def _try_keyed(self, node: ClusterNode, token: int, now: float) -> None:
         try:
             node.publish_as(self._keyed[token][0], token, now)
-        except KeyReused:
-            self.key_conflicts += 1
-            del self._keyed[token]
         except FyrehoseError:
             self._retry_keyed(token)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fyrehose_twisted.effects import Peer
-from fyrehose_twisted.errors import KeyReused
+from fyrehose_twisted.errors import NotOrdered
 from fyrehose_twisted.parcels.events import PublishConfirmed, PublishUnconfirmed
 from fyrehose_twisted.parcels.node.ordering.publish_tracker import PublishTracker
 from fyrehose_twisted.parcels.node.ordering.publisher_sessions import RunPlacement
@@ -203,14 +203,15 @@ def keyed(data: bytes) -> PublisherRun:
     return PublisherRun("shop:1", 1, 1, [data])
 
 
-def test_two_pending_bodies_of_one_key_conflict() -> None:
+def test_second_pending_body_of_a_key_is_refused_for_now() -> None:
     here = publishing()
     here.publish_as(keyed(b"pay 10"), "first")
-    with pytest.raises(KeyReused):
+    with pytest.raises(NotOrdered, match="another body is being published") as refused:
         here.publish_as(keyed(b"pay 99"), "second")
+    assert (refused.value.why, refused.value.unknown) == ("key-pending", False)
     assert not here.publish_requested(keyed(b"pay 99"), ONE)
     assert [(peer, answer.why) for peer, answer in here.replies if isinstance(answer, PublishNack)] == [
-        (ONE, RefusalReason.OTHER_BODY)
+        (ONE, RefusalReason.TOO_MANY)
     ]
     here.publish_as(keyed(b"pay 10"), "again")
     here.run_applied(keyed(b"pay 10"), RunPlacement(1, ((1, 1),)), 1)
@@ -236,10 +237,14 @@ def test_refusal_of_another_body_of_the_key_leaves_the_run_pending() -> None:
     assert here.events == [PublishConfirmed("here", ((1, 1),))]
 
 
-def test_refusal_by_the_leader_for_another_body_of_the_key_is_final() -> None:
+def test_late_refusal_by_the_leader_of_another_body_fails_nothing() -> None:
     here = publishing()
-    here.publish_as(keyed(b"pay 10"), "here")
+    here.publish_as(keyed(b"pay 99"), "other")
+    here.run_applied(keyed(b"pay 99"), RefusalReason.OTHER_BODY, 1)
+    here.publish_as(keyed(b"pay 10"), "right")
     here.publish_rejected(PublishNack("shop:1", 1, 1, RefusalReason.OTHER_BODY, ""))
-    (told,) = here.events
-    assert isinstance(told, PublishUnconfirmed)
-    assert told.reason is RefusalReason.OTHER_BODY
+    here.run_applied(keyed(b"pay 10"), RunPlacement(0, ((1, 1),)), 1)
+    (refused, confirmed) = here.events
+    assert isinstance(refused, PublishUnconfirmed)
+    assert (refused.token, refused.reason) == ("other", RefusalReason.OTHER_BODY)
+    assert confirmed == PublishConfirmed("right", ((1, 1),))

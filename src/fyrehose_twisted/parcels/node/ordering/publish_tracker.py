@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fyrehose_twisted.effects import Peer
-from fyrehose_twisted.errors import KeyReused, LocalError, PublishQueueFull
+from fyrehose_twisted.errors import LocalError, NotOrdered, PublishQueueFull
 from fyrehose_twisted.parcels.events import NodeEvent, PublishConfirmed, PublishUnconfirmed
 from fyrehose_twisted.parcels.node.ordering.pending import PendingRuns, RunKey, run_key, run_size, same_events
 from fyrehose_twisted.parcels.node.ordering.publisher_queue import PublisherQueue
@@ -16,6 +16,7 @@ from fyrehose_twisted.parcels.wire.messages import Message, PublishAck, Publishe
 MAX_REFUSED_PUBLISHERS = 1_024
 """Publishers for which the first run refused for lack of room is remembered."""
 NOT_LEADER = "this node is no longer the leader; try again"
+OTHER_BODY_PENDING = "another body is being published with this key; try again"
 
 
 class PublishTracker:
@@ -54,13 +55,13 @@ class PublishTracker:
         """Queue events numbered by the application.
 
         :raises PublishQueueFull: if too many wait.
-        :raises KeyReused: if others wait that were numbered alike.
+        :raises NotOrdered: if others wait that were numbered alike.
         :raises LocalError: if they are numbered as those of this node.
         """
         if run.publisher == self.queue.publisher:
             raise LocalError(f"publisher {run.publisher!r} is this node itself; use another name")
         if self._key_conflicts(run):
-            raise KeyReused(_REFUSAL_TEXTS[RefusalReason.OTHER_BODY])
+            raise NotOrdered("key-pending", OTHER_BODY_PENDING, unknown=False)
         if self.pending.size + run_size(run) > self._limit and self.pending.size:
             raise PublishQueueFull(f"{self.pending.size:,} bytes of events are pending; wait for some of them")
         self.pending.add(run, None)
@@ -79,7 +80,8 @@ class PublishTracker:
             self.refuse(requester, run, RefusalReason.NAME_TAKEN, "the publisher name is that of this node")
             return False
         if self._key_conflicts(run):
-            self.refuse(requester, run, RefusalReason.OTHER_BODY, _REFUSAL_TEXTS[RefusalReason.OTHER_BODY])
+            # Only for now: the run that waits may itself be refused, when the key was bound to this body before.
+            self.refuse(requester, run, RefusalReason.TOO_MANY, OTHER_BODY_PENDING)
             return False
         key = run[:2]
         refused = self._first_refused.get(key)
@@ -118,8 +120,11 @@ class PublishTracker:
             self._fail_run(waiting.run, waiting.requester, placement)
 
     def publish_rejected(self, message: PublishNack) -> None:
-        """Process a refusal by the leader. After a temporary refusal the run stays pending and is resent."""
-        if message.why not in (RefusalReason.FORGOTTEN, RefusalReason.OVERSIZE, RefusalReason.OTHER_BODY):
+        """Process a refusal by the leader. After a temporary refusal the run stays pending and is resent.
+
+        A refusal for another body does not say which body it refuses, and may be late: the log decides.
+        """
+        if message.why not in (RefusalReason.FORGOTTEN, RefusalReason.OVERSIZE):
             return
         for run in list(self.pending.runs()):
             if (run.publisher, run.epoch, run.first) == message[:3]:
