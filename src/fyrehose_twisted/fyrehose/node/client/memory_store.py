@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 
 from zope.interface import classImplements
 
@@ -47,8 +46,12 @@ class MemoryStore:
 
     def put(self, first: int, messages: Sequence[bytes], received_at: int = 0) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.put`."""
-        position = bisect_right(self._firsts, first + len(messages) - 1)
-        if not position or self._groups[position - 1].end <= first:
+        groups = self._groups
+        if groups and groups[-1].first < first:
+            position = len(groups)
+        else:
+            position = bisect_right(self._firsts, first + len(messages) - 1)
+        if not position or groups[position - 1].end <= first:
             self._add(position, first, messages, received_at)
         else:
             for sequence, data in enumerate(messages, first):
@@ -68,17 +71,16 @@ class MemoryStore:
 
     def lowest(self, first: int, last: int, limit: int) -> list[int]:
         """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.lowest`."""
-        return list(islice(self._held_numbers(first, last), limit))
+        held: list[int] = []
+        for position in range(max(0, bisect_right(self._firsts, first) - 1), len(self._groups)):
+            group = self._groups[position]
+            if group.first > last or len(held) >= limit:
+                break
+            held += range(max(first, group.first), min(last + 1, group.end))
+        return held[:limit]
 
     def __len__(self) -> int:
         return sum(len(group.data) for group in self._groups)
-
-    def _held_numbers(self, first: int, last: int) -> Iterator[int]:
-        for position in range(max(0, bisect_right(self._firsts, first) - 1), len(self._groups)):
-            group = self._groups[position]
-            if group.first > last:
-                return
-            yield from range(max(first, group.first), min(last + 1, group.end))
 
     def _find_group(self, sequence: int) -> _Group | None:
         position = bisect_right(self._firsts, sequence)
