@@ -26,6 +26,7 @@ from fyrehose_twisted.fyrehose.node.client.publishing.session import PublishingS
 from fyrehose_twisted.fyrehose.node.client.reorder_buffer import ArrivalOutcome, MessageRun, ReorderBuffer
 from fyrehose_twisted.fyrehose.node.client.repair import RepairScheduler
 from fyrehose_twisted.fyrehose.node.client.repair_responder import RepairResponder
+from fyrehose_twisted.fyrehose.node.client.run_arrival import RunArrival
 from fyrehose_twisted.fyrehose.node.client.stream_head import StreamHead
 from fyrehose_twisted.fyrehose.node.client.subscription import Subscription
 from fyrehose_twisted.fyrehose.simulation.invariants.access import (
@@ -340,6 +341,17 @@ def forgets_repairs(patch: Patch) -> None:
             self._on_new_messages(sequence, (data,), now)
 
     patch.setattr(Subscription, "_store_message", keep)
+    add = RunArrival.add
+
+    def add_without_storing(self: Any, *run: Any, live: bool, paused: bool) -> Any:
+        journal = self._journal
+        self._journal = live and journal
+        try:
+            return add(self, *run, live=live, paused=paused)
+        finally:
+            self._journal = journal
+
+    patch.setattr(RunArrival, "add", add_without_storing)
 
 
 def starts_at_the_newest_message(patch: Patch) -> None:

@@ -24,6 +24,7 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     Request,
 )
 from fyrehose_twisted.fyrehose.wire.run_codec import (
+    NUMPY_MINIMUM,
     VECTOR_MINIMUM,
     count_leading_pushes,
     decode_ranges,
@@ -222,7 +223,7 @@ class TestEquivalenceToDecode:
 
 
 class TestSplitDelivers:
-    @pytest.mark.parametrize("count", COUNTS)
+    @pytest.mark.parametrize("count", [*COUNTS, NUMPY_MINIMUM])
     def test_a_deliver_run_is_split_at_each_gap_in_its_numbers(self, count: int) -> None:
         for turn in TURNS[1:]:
             first = turn - 1 - count // 2 if turn <= MAX_SEQUENCE else turn - count - 10
@@ -231,7 +232,7 @@ class TestSplitDelivers:
                 buffer, run = run_of([encode(Deliver(sequence, b"%6d" % (sequence % 10**6))) for sequence in found])
                 assert split_delivers(buffer, run) == delivered_one_by_one(buffer, run)
 
-    @pytest.mark.parametrize("count", COUNTS[1:])
+    @pytest.mark.parametrize("count", [*COUNTS[1:], NUMPY_MINIMUM])
     def test_a_deliver_run_is_split_where_any_byte_of_a_number_differs(self, count: int) -> None:
         first = 0x0102_0304_0506
         for row, position in product(range(count), range(6)):

@@ -7,13 +7,14 @@ If a run has other contents than expected, the caller decodes its datagrams one 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
 from socket import inet_ntoa
+from typing import NamedTuple
 
 import numpy as np
 
-from fyrehose_twisted.datagrams import DatagramRun
+from fyrehose_twisted.datagrams import Batch, DatagramRun
 from fyrehose_twisted.effects import Address, Burst
 from fyrehose_twisted.fyrehose.wire.address import pack_address
 from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, PUSH_V1_HEADER, RANGE, push_header
@@ -21,6 +22,9 @@ from fyrehose_twisted.fyrehose.wire.packets import AGAIN, CONFIRM, MAX_DATA, Dia
 
 VECTOR_MINIMUM = 12
 """Minimum number of datagrams for which columns are faster than one header after the other."""
+
+NUMPY_MINIMUM = 128
+"""The same for numpy, whose calls have a higher fixed cost."""
 
 _PUSHES = tuple(int(PacketType.PUSH | confirm | again) for confirm in (0, CONFIRM) for again in (0, AGAIN))
 _SEQUENCE = struct.Struct(">HI")
@@ -141,12 +145,48 @@ def split_delivers(buffer: bytearray, run: DatagramRun) -> list[tuple[int, list[
     data: list[bytes] = [piece for (piece,) in pieces]
     if _is_consecutive(buffer, start, stop, size, count, first):
         return [(first, data)]
+    if count < NUMPY_MINIMUM:
+        halves = struct.iter_unpack(f">{_SEQUENCE_OFFSET}xHI{length}x", memoryview(buffer)[start:stop])
+        numbers = [upper << 32 | lower for upper, lower in halves]
+        starts = [0, *(row for row, (one, other) in enumerate(pairwise(numbers), 1) if other != one + 1)]
+        return [(numbers[row], data[row:end]) for row, end in zip(starts, [*starts[1:], count], strict=True)]
     highs = np.ndarray((count,), ">u2", buffer, start + _SEQUENCE_OFFSET, (size,))
     lows = np.ndarray((count,), ">u4", buffer, start + _SEQUENCE_OFFSET + 2, (size,))
     sequences = highs.astype(np.int64) << 32 | lows
     starts = [0, *(np.flatnonzero(np.diff(sequences) != 1) + 1).tolist()]
     ends = [*starts[1:], count]
     return [(int(sequences[row]), data[row:end]) for row, end in zip(starts, ends, strict=True)]
+
+
+class DeliverRun(NamedTuple):
+    """DELIVERs with consecutive numbers from one peer."""
+
+    peer: Address
+    first: int
+    data: list[bytes]
+    """DATA of each message."""
+
+
+def split_batch(batch: Batch) -> Iterator[DeliverRun | DatagramRun]:
+    """Yield the contents of a batch in order: its DELIVERs as runs that are as long as possible, and all else."""
+    pending: DeliverRun | None = None
+    for run in batch.runs:
+        delivers = split_delivers(batch.buffer, run)
+        if delivers is None:
+            if pending is not None:
+                yield pending
+            pending = None
+            yield run
+            continue
+        for sequence, data in delivers:
+            if pending is not None:
+                if sequence == pending.first + len(pending.data) and run.peer == pending.peer:
+                    pending.data.extend(data)
+                    continue
+                yield pending
+            pending = DeliverRun(run.peer, sequence, data)
+    if pending is not None:
+        yield pending
 
 
 def _is_consecutive(buffer: bytearray, start: int, stop: int, size: int, count: int, first: int) -> bool:

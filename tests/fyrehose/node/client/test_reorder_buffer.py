@@ -276,19 +276,19 @@ def test_adding_a_run_equals_adding_its_messages_one_by_one(
         assert step(buffer, each, now, at_once=True) == step(reference, each, now, at_once=False)
 
 
-def test_a_run_is_added_whole_if_it_is_new_and_fits() -> None:
+def test_a_run_is_added_whole_if_it_is_new_or_missing_and_fits() -> None:
     buffer = ReorderBuffer(1, limit=5 * (MESSAGE_OVERHEAD + 1), max_gaps=1)
     assert buffer.add_run(1, [b"1", b"2"], 7)
     assert not buffer.add_run(2, [b"2", b"3"], 7), "one of them is here"
     assert buffer.add_run(4, [b"4", b"5"], 8)
-    assert not buffer.add_run(3, [b"3"], 8), "it is missing"
+    assert not buffer.add_run(3, [b"3", b"4"], 8), "only the first is missing"
     assert not buffer.add_run(6, [b"6", b"7"], 9), "there is room for one"
     assert not buffer.add_run(7, [b"7"], 9), "there is a gap already"
     assert buffer.add_run(6, [b"6"], 9)
     assert (buffer.missing, buffer.new_gaps) == (RangeSet([(3, 3)]), [(3, 3)])
     assert buffer.take_ready() == [MessageRun(1, [b"1", b"2"], [7, 7])]
-    buffer.add(3, b"3", 10)
-    assert buffer.take_ready() == [MessageRun(3, [b"3", b"4", b"5", b"6"], [10, 8, 8, 9])]
+    assert buffer.add_run(3, [b""], 10)
+    assert buffer.take_ready() == [MessageRun(3, [b"", b"4", b"5", b"6"], [10, 8, 8, 9])]
     assert buffer.size == 0
 
 

@@ -217,3 +217,12 @@ def test_a_gap_cut_by_the_in_flight_limit_is_requested_completely() -> None:
             for sequence in range(first, last + 1):
                 plan.arrived(sequence)
     assert requested == [(1, 1_024), (1_025, 2_000), (3_000, 3_100)]
+
+
+def test_a_run_is_requested_if_all_of_its_numbers_are() -> None:
+    plan = RepairScheduler(RepairConfig(), Random(1), 0.0)
+    plan.record_request(1, 5, 0.0)
+    assert plan.is_run_requested(2, 5, 1.0)
+    assert not plan.is_run_requested(5, 6, 1.0)
+    assert plan.is_run_requested(1, 5, REQUEST_LIFETIME + 1.0)
+    assert not plan.is_run_requested(1, 5, 2 * REQUEST_LIFETIME + 2.0)

@@ -40,7 +40,13 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     PacketType,
     Status,
 )
-from fyrehose_twisted.fyrehose.wire.run_codec import encode_ranges, split_delivers
+from fyrehose_twisted.fyrehose.wire.run_codec import (
+    DeliverRun,
+    decode_ranges,
+    encode_ranges,
+    split_batch,
+    split_delivers,
+)
 from fyrehose_twisted.interfaces import IDatagramNode, IMessageStore, Outputs
 from fyrehose_twisted.repeats import RepeatDetector
 
@@ -225,22 +231,12 @@ class Client(DatagramNode):
         if len(batch.runs) == 1 and self._follows_simply(batch, batch.runs[0], now):
             return
         self._deadline = None
-        first, data = 0, list[bytes]()
-        for run in batch.runs:
-            delivers = split_delivers(batch.buffer, run) if run.peer == self.backbone else None
-            if delivers is None:
-                self._run_received(first, data, now)
-                data = []
+        for run in split_batch(batch):
+            if isinstance(run, DeliverRun):
+                self._run_received(run, now)
+            elif run.rows == 1 or not self._forwards_received(batch, run, now):
                 for datagram in batch.datagrams(run):
                     self._receive_datagram(datagram, run.peer, run.truncated, now)
-                continue
-            for sequence, more in delivers:
-                if sequence == first + len(data):
-                    data += more
-                else:
-                    self._run_received(first, data, now)
-                    first, data = sequence, more
-        self._run_received(first, data, now)
         self._advance(now)
         self._publishing.schedule_push(now)
 
@@ -254,7 +250,7 @@ class Client(DatagramNode):
         if run.rows != 1 or run.peer != self.backbone or subscription is None:
             return False
         delivers = split_delivers(batch.buffer, run)
-        if delivers is None or not subscription.run_received(*delivers[0], now):
+        if delivers is None or not subscription.run_received(*delivers[0], now, live=True):
             return False
         self.counters.received += 1
         if subscription.has_new_gaps:
@@ -314,22 +310,42 @@ class Client(DatagramNode):
         elif not (self._answers_forwards and forward.address[1]):
             self.drops.counts["forward_unwanted"] += 1
         else:
-            refusal = self.repair_responder.enqueue(forward.address, forward.first, forward.last)
-            if refusal is not None:
-                self.drops.counts[refusal] += 1
-            if refusal != "forward_not_held":
-                self._publishing.linger.answered(now)
-            for send in self.repair_responder.take_due(now):
-                self._repair_datagrams.setdefault(send.peers, []).extend(send.datagrams)
+            self._answer(forward.address, ((forward.first, forward.last),), now)
 
-    def _run_received(self, first: int, data: list[bytes], now: float) -> None:
-        """Handle consecutive messages of the backbone, starting with number ``first``."""
-        subscription = self._subscription
-        if data and subscription is not None and subscription.run_received(first, data, now):
+    def _forwards_received(self, batch: Batch, run: DatagramRun, now: float) -> bool:
+        """Answer a run of FORWARDs, as :meth:`forward_received`. Return whether it is one, all for one requester."""
+        if batch.buffer[run.start] != PacketType.FORWARD or run.peer != self.backbone or not self._answers_forwards:
+            return False
+        forwards = decode_ranges(batch.buffer, run)
+        if forwards is None or not forwards[0][1]:
+            return False
+        self._answer(*forwards, now)
+        return True
+
+    def _answer(self, requester: Address, ranges: Sequence[tuple[int, int]], now: float) -> None:
+        refusals, sends = self.repair_responder.answer(requester, ranges, now)
+        self.drops.counts.update(refusals)
+        if refusals.count("forward_not_held") < len(ranges):
+            self._publishing.linger.answered(now)
+        for send in sends:
+            self._repair_datagrams.setdefault(send.peers, []).extend(send.datagrams)
+
+    def _run_received(self, run: DeliverRun, now: float) -> None:
+        """Handle consecutive messages."""
+        (peer, first, data), subscription, row = run, self._subscription, 0
+        live, end = peer == self.backbone, first + len(data)
+        if subscription is not None and subscription.run_received(first, data, now, live=live):
             self.counters.received += len(data)
             return
-        for sequence, message in enumerate(data, first):
-            self.deliver_received(sequence, message, self.backbone, now)
+        while first < end:
+            count = end - first if subscription is None else subscription.uniform_count(first, end - first)
+            part = data if count == len(data) else data[row : row + count]
+            if subscription is not None and subscription.run_received(first, part, now, live=live):
+                self.counters.received += count
+            else:
+                for sequence, message in enumerate(part, first):
+                    self.deliver_received(sequence, message, peer, now)
+            first, row = first + count, row + count
 
     def deliver_received(self, sequence: int, data: bytes, peer: Address, now: float) -> None:
         """Handle a message from the backbone or a repair (000, client rules 2 and 3)."""

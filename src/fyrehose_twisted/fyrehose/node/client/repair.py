@@ -62,6 +62,11 @@ class RepairRoundTrip:
         self._variation = 0.0
         self._patience = 1.0
 
+    @property
+    def awaited(self) -> int | None:
+        """Number whose answer is measured, if any."""
+        return None if self._sample is None else self._sample[0]
+
     def requested(self, first: int, last: int, attempt: int, now: float) -> None:
         """Record a REQUEST; of those that are answered, one at a time is measured."""
         if attempt and self._sample is not None and first <= self._sample[0] <= last:
@@ -125,6 +130,15 @@ class RepairScheduler:
         """Schedule requests for ``first`` to ``last`` after the reorder delay."""
         heapq.heappush(self._schedule, (now + self._round_trip.reorder_delay, first, last, 0, -1))
 
+    def gaps_found(self, gaps: list[tuple[int, int]], now: float) -> None:
+        """Schedule requests for all of ``gaps``, and clear the list.
+
+        The delay depends on the round trip, so this precedes each measurement, independent of batch boundaries.
+        """
+        for first, last in gaps:
+            self.gap_found(first, last, now)
+        gaps.clear()
+
     def start_over(self, missing: RangeSet, now: float) -> None:
         """Start all attempts over: those so far may have gone to a backbone that was down, or no longer led."""
         self._schedule.clear()
@@ -165,17 +179,22 @@ class RepairScheduler:
 
         :param now: time of its arrival; ``None`` if it did not come from the network.
         """
-        requested = sequence in self._in_flight
-        if requested:
-            if now is not None:
-                self._round_trip.arrived(sequence, now)
-            self._arrivals += 1
-            self._in_flight.discard(sequence)
-            self._unanswered.discard(sequence)
-        for ranges in (self._refused, self._suspected, self._still_searched):
+        return self.run_arrived(sequence, sequence, now) > 0
+
+    def run_arrived(self, first: int, last: int, now: float | None) -> int:
+        """Record that consecutive missing numbers arrived, as :meth:`arrived`. Return how many were requested."""
+        in_flight, awaited = self._in_flight, self._round_trip.awaited
+        if now is not None and awaited is not None and first <= awaited <= last and awaited in in_flight:
+            self._round_trip.arrived(awaited, now)
+        requested = in_flight.count
+        in_flight.discard(first, last)
+        requested -= in_flight.count
+        self._arrivals += requested
+        for ranges in (self._unanswered, self._refused, self._suspected, self._still_searched):
             if ranges:
-                ranges.discard(sequence)
-        self._limit_still_searched()
+                ranges.discard(first, last)
+        if self._still_searched:
+            self._limit_still_searched()
         return requested
 
     def arrived_twice(self, sequence: int) -> None:
@@ -243,8 +262,16 @@ class RepairScheduler:
 
     def is_requested(self, sequence: int, now: float) -> bool:
         """Return whether ``sequence`` was requested recently."""
+        return self.is_run_requested(sequence, sequence, now)
+
+    def is_run_requested(self, first: int, last: int, now: float) -> bool:
+        """Return whether all of ``first`` to ``last`` were requested recently, in neighbouring ranges."""
         self._forget_old_requests(now)
-        return sequence in self._requested or sequence in self._requested_before
+        for requested in (self._requested, self._requested_before):
+            within = requested.range_of(first)
+            if within is not None and last <= within[1]:
+                return True
+        return False
 
     def _forget_old_requests(self, now: float) -> None:
         if now >= self._requested_until + REQUEST_LIFETIME:

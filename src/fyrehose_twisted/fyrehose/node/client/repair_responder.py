@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 
 from fyrehose_twisted.effects import Address, Datagram, Send
 from fyrehose_twisted.fyrehose.wire.codec import encode_deliver
@@ -35,6 +36,17 @@ class RepairResponder:
         self._queues: OrderedDict[Address, deque[tuple[int, int]]] = OrderedDict()
         self._queued_bytes: dict[Address, int] = {}
 
+    def answer(self, requester: Address, ranges: Sequence[tuple[int, int]], now: float) -> tuple[list[str], list[Send]]:
+        """Queue answers to FORWARDs of one requester. Return the drop reasons, and the repairs that may be sent now."""
+        refusals, sends = [], list[Send]()
+        for first, last in ranges:
+            refusal = self.enqueue(requester, first, last)
+            if refusal is not None:
+                refusals.append(refusal)
+            # Before the next one is queued, because that may exceed the limits.
+            sends += self._take_due_for(requester, now) if sends else self.take_due(now)
+        return refusals, sends
+
     def enqueue(self, requester: Address, first: int, last: int) -> str | None:
         """Queue an answer to a FORWARD. Return the drop reason if that is impossible."""
         numbers = self._store.lowest(first, last, ANSWER_LIMIT)
@@ -56,25 +68,7 @@ class RepairResponder:
 
     def take_due(self, now: float) -> list[Send]:
         """Remove and return the repairs that may be sent now."""
-        sends = []
-        for requester in list(self._queues):
-            budget = self._budgets.bucket(requester, now)
-            queue = self._queues[requester]
-            datagrams: list[Datagram] = []
-            while queue and budget.available(now) > 0:
-                sequence, size = queue.popleft()
-                self._queued_bytes[requester] -= size
-                data = self._store.get(sequence)
-                if data is not None:
-                    datagram = encode_deliver(sequence, data)
-                    datagrams.append(datagram)
-                    budget.spend(len(datagram))
-            if datagrams:
-                sends.append(Send(datagrams, (requester,)))
-                self.sent += len(datagrams)
-            if not queue:
-                del self._queues[requester], self._queued_bytes[requester]
-        return sends
+        return [send for requester in list(self._queues) for send in self._take_due_for(requester, now)]
 
     def next_deadline(self, now: float) -> float | None:
         """Return the time at which :meth:`take_due` may continue, ``None`` if nothing is queued."""
@@ -82,3 +76,21 @@ class RepairResponder:
             return None
         # Wait for some credit, so that a long answer leaves in bursts and not message by message.
         return min(self._budgets.bucket(requester, now).ready_at(BYTE_BURST / 8) for requester in self._queues)
+
+    def _take_due_for(self, requester: Address, now: float) -> list[Send]:
+        queue = self._queues.get(requester)
+        if queue is None:
+            return []
+        budget, datagrams = self._budgets.bucket(requester, now), list[Datagram]()
+        while queue and budget.available(now) > 0:
+            sequence, size = queue.popleft()
+            self._queued_bytes[requester] -= size
+            data = self._store.get(sequence)
+            if data is not None:
+                datagram = encode_deliver(sequence, data)
+                datagrams.append(datagram)
+                budget.spend(len(datagram))
+        if not queue:
+            del self._queues[requester], self._queued_bytes[requester]
+        self.sent += len(datagrams)
+        return [Send(datagrams, (requester,))] if datagrams else []

@@ -92,7 +92,7 @@ class StreamHead:
         self._record(sequence, sequence, now)
 
     def run_received(self, first: int, last: int, now: float) -> None:
-        """Record consecutive new numbers sent by the backbone."""
+        """Record consecutive numbers sent by the backbone, received for the first time."""
         self._record(first, last, now)
         self.advance(last)
 
@@ -102,10 +102,10 @@ class StreamHead:
             self.highest = sequence
         self._regressed_count = 0
 
-    def reported_by_peer(self, sequence: int) -> None:
-        """Record that the stored message of this number came from another client."""
-        if sequence > self._floor:  # The backbone itself sends older ones only if its numbering restarts.
-            self._peer_reported.add(sequence, sequence)
+    def reported_by_peer(self, first: int, last: int) -> None:
+        """Record that the stored messages of these numbers came from another client."""
+        if last > self._floor:  # The backbone itself sends older ones only if its numbering restarts.
+            self._peer_reported.add(max(first, self._floor + 1), last)
 
     def confirm(self, sequence: int) -> bool:
         """Record that the backbone sent this number. Return whether only other clients had sent it before."""
@@ -169,7 +169,10 @@ class StreamHead:
 
     def _record(self, first: int, last: int, now: float) -> None:
         self._suspect = None
-        self._latest = (*self._latest, *range(max(first, last - CONFIRMATIONS + 1), last + 1))[-CONFIRMATIONS:]
+        if first == last:
+            self._latest = (*self._latest[1:], last)
+        else:
+            self._latest = (*self._latest, *range(max(first, last - CONFIRMATIONS + 1), last + 1))[-CONFIRMATIONS:]
         self._confirmed = max(self._confirmed, min(self._latest))
         self._received_count += last - first + 1
         self._last_received_at = now

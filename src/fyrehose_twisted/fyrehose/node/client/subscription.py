@@ -12,6 +12,7 @@ from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.events import ClientCounters
 from fyrehose_twisted.fyrehose.node.client.reorder_buffer import ArrivalOutcome, Deliverable, ReorderBuffer
 from fyrehose_twisted.fyrehose.node.client.repair import MAX_RANGE, RepairScheduler
+from fyrehose_twisted.fyrehose.node.client.run_arrival import RunArrival
 from fyrehose_twisted.fyrehose.node.client.start_position import StartPositionSearch
 from fyrehose_twisted.fyrehose.node.client.stream_head import (
     MAX_INITIAL_JUMP,
@@ -63,7 +64,6 @@ class Subscription:
         self.reorder_buffer: ReorderBuffer | None = None
         self.stream_head = StreamHead(now, config.start if isinstance(config.start, int) else None)
         self._seam = Seam()
-        self._highest_repair = 0
         self._backbone = backbone
         self._config = config
         self._store = store
@@ -79,6 +79,15 @@ class Subscription:
         self._start_over_at: float | None = None
         self.reported_last = 0
         self._tail_probe = TailProbe(config, rng, now)
+        self._run_arrival = RunArrival(
+            store,
+            counters,
+            self.stream_head,
+            self._repair_scheduler,
+            self._tail_probe,
+            journal=config.journal,
+            on_new_messages=on_new_messages,
+        )
         if isinstance(config.start, int):
             self._start_stream(config.start)
         else:
@@ -113,7 +122,7 @@ class Subscription:
         """Highest number that was received, or that the store held at the start; 0 if there is none."""
         if self._start_search is not None:
             return max(self._start_search.early_messages, default=0)
-        return max(self.stream_head.highest, self._highest_repair)
+        return max(self.stream_head.highest, self._run_arrival.highest_repair)
 
     def leader_reported(self, backbone: Address, term: int) -> None:
         """Record the leader and its term, 0 for a single backbone."""
@@ -147,7 +156,7 @@ class Subscription:
         if self.reorder_buffer is not None:
             self.stream_head.raise_floor(self.reorder_buffer.next - 1)
             self.reorder_buffer.extend_to(sequence)
-            self._highest_repair = sequence
+            self._run_arrival.highest_repair = sequence
 
     def status_reported(self, oldest: int, last: int) -> None:
         """Handle a STATUS.
@@ -187,28 +196,24 @@ class Subscription:
         elif self._start_search is not None and not self._start_search.add(sequence, data, now, live=live):
             self._drops.counts["buffer_full"] += 1
 
-    def run_received(self, first: int, data: list[bytes], now: float) -> bool:
-        """Handle consecutive messages of the backbone, starting with ``first``, if they simply continue the stream.
+    def uniform_count(self, first: int, count: int) -> int:
+        """Return how many of ``count`` messages from number ``first`` on :meth:`run_received` can handle as one."""
+        return count if self.reorder_buffer is None else self.reorder_buffer.uniform_count(first, count)
+
+    def run_received(self, first: int, data: list[bytes], now: float, *, live: bool) -> bool:
+        """Handle consecutive messages, starting with ``first``, if they simply continue the stream or fill a gap.
 
         :return: whether they did. If not, nothing has changed, and each has to be passed to :meth:`received`.
         """
-        stream, head = self.reorder_buffer, self.stream_head
-        if stream is None or self.failure is not None or self._suspect is not None or not head.expects(first):
+        stream, seam = self.reorder_buffer, self._seam
+        if stream is None or self.failure is not None or self._suspect is not None or seam.is_open:
             return False
-        if self._seam.is_open or (first > stream.highest + 1 and self._seam.start_in(first, data[0]) is not None):
+        if seam.term and first != stream.highest + 1 and any(map(seam.start_in, range(first, first + len(data)), data)):
             return False
-        received_at = int(now * 1_000_000)
-        ready = None if self.paused else stream.deliver_directly(first, data, received_at)
+        taken, ready = self._run_arrival.add(stream, first, data, now, live=live, paused=self.paused)
         if ready is not None:
             self.ready.append(ready)
-        elif not stream.add_run(first, data, received_at):
-            return False
-        head.run_received(first, first + len(data) - 1, now)
-        self._tail_probe.message_received(now)
-        if self._config.journal:
-            self._store.put(first, data, received_at)
-        self._on_new_messages(first, data, now)
-        return True
+        return taken
 
     def hold_suspect(self, sequence: int, data: bytes, now: float) -> None:
         """Hold back a message of the backbone that is too far ahead to be accepted without another one near it."""
@@ -233,9 +238,7 @@ class Subscription:
         stream = self.reorder_buffer
         if stream is None or self.failure is not None:
             return
-        for first, last in stream.new_gaps:
-            self._repair_scheduler.gap_found(first, last, now)
-        stream.new_gaps.clear()
+        self._repair_scheduler.gaps_found(stream.new_gaps, now)
         if not self.paused:
             self.ready += stream.take_ready()
 
@@ -301,6 +304,7 @@ class Subscription:
         if live:
             self.stream_head.received(sequence, now)
         arrival = self._add(stream, sequence, data, int(now * 1_000_000))
+        self._repair_scheduler.gaps_found(stream.new_gaps, now)
         if arrival is ArrivalOutcome.DUPLICATE:
             self._counters.duplicates += 1
             if self._own and data.startswith(self._own):
@@ -326,8 +330,7 @@ class Subscription:
             self._drops.counts["buffer_full"] += 1
         self._store_message(sequence, data, now, live=live)
         if not live:
-            self._highest_repair = max(self._highest_repair, sequence)
-            self.stream_head.reported_by_peer(sequence)
+            self._run_arrival.repaired_by_peer(sequence, sequence)
 
     def _skip_before(self, stream: ReorderBuffer, sequence: int, data: bytes) -> None:
         """Skip the unused numbers before a message that starts a term."""
