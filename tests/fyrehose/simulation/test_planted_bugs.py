@@ -21,12 +21,12 @@ from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart, Seq
 from fyrehose_twisted.fyrehose.node.client import repair_responder, start_position, stream_head
 from fyrehose_twisted.fyrehose.node.client.deduplication import Deduplicator
 from fyrehose_twisted.fyrehose.node.client.memory_store import MemoryStore
+from fyrehose_twisted.fyrehose.node.client.message_arrival import MessageArrival
 from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import SendQueue
 from fyrehose_twisted.fyrehose.node.client.publishing.session import PublishingSession
 from fyrehose_twisted.fyrehose.node.client.reorder_buffer import ArrivalOutcome, MessageRun, ReorderBuffer
 from fyrehose_twisted.fyrehose.node.client.repair import RepairScheduler
 from fyrehose_twisted.fyrehose.node.client.repair_responder import RepairResponder
-from fyrehose_twisted.fyrehose.node.client.run_arrival import RunArrival
 from fyrehose_twisted.fyrehose.node.client.stream_head import StreamHead
 from fyrehose_twisted.fyrehose.node.client.subscription import Subscription
 from fyrehose_twisted.fyrehose.simulation.invariants.access import (
@@ -332,26 +332,18 @@ def reserves_too_many_numbers(patch: Patch) -> None:
 
 
 def forgets_repairs(patch: Patch) -> None:
-    original = Subscription._store_message
+    for name in ("add", "add_run"):
+        original = getattr(MessageArrival, name)
 
-    def keep(self: Any, sequence: int, data: bytes, now: float, *, live: bool) -> None:
-        if live:
-            original(self, sequence, data, now, live=live)
-        else:
-            self._on_new_messages(sequence, (data,), now)
+        def add(self: Any, *args: Any, live: bool, original: Any = original) -> Any:
+            journal = self._journal
+            self._journal = live and journal
+            try:
+                return original(self, *args, live=live)
+            finally:
+                self._journal = journal
 
-    patch.setattr(Subscription, "_store_message", keep)
-    add = RunArrival.add
-
-    def add_without_storing(self: Any, *run: Any, live: bool, paused: bool) -> Any:
-        journal = self._journal
-        self._journal = live and journal
-        try:
-            return add(self, *run, live=live, paused=paused)
-        finally:
-            self._journal = journal
-
-    patch.setattr(RunArrival, "add", add_without_storing)
+        patch.setattr(MessageArrival, name, add)
 
 
 def starts_at_the_newest_message(patch: Patch) -> None:

@@ -11,7 +11,7 @@ from zope.interface import classImplements
 
 from fyrehose_twisted._native import mypyc_attr
 from fyrehose_twisted.datagrams import Batch, DatagramRun
-from fyrehose_twisted.effects import Address, Burst, Datagram, Send
+from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.events import (
     ClientCounters,
@@ -24,7 +24,7 @@ from fyrehose_twisted.fyrehose.node.client.keepalive import KeepaliveSession
 from fyrehose_twisted.fyrehose.node.client.memory_store import MemoryStore
 from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import SendQueue
 from fyrehose_twisted.fyrehose.node.client.publishing.session import PublishingSession
-from fyrehose_twisted.fyrehose.node.client.reorder_buffer import ReorderBuffer
+from fyrehose_twisted.fyrehose.node.client.reception import Reception
 from fyrehose_twisted.fyrehose.node.client.repair_responder import RepairResponder
 from fyrehose_twisted.fyrehose.node.client.subscription import Subscription
 from fyrehose_twisted.fyrehose.node.client.takeover.backbone_group import BackboneGroup
@@ -95,7 +95,6 @@ class Client(DatagramNode):
         self._store: IMessageStore = (
             MemoryStore(config.history_bytes if config.journal else 0) if store is None else store
         )
-        self.repair_responder = RepairResponder(self._store)
         self._connection = Connection(
             self.group,
             self.keepalive,
@@ -109,6 +108,7 @@ class Client(DatagramNode):
         publishing = self._publishing = PublishingSession(
             self.backbone, config, self.keepalive, self.send_queue, self.counters, self._output
         )
+        self.repair_responder = RepairResponder(self._store, self.drops, publishing.linger)
         self.durability, self.unconfirmed_numbers = publishing.durability, publishing.unconfirmed_numbers
         self._subscription: Subscription | None = None
         if config.subscribe:
@@ -126,21 +126,28 @@ class Client(DatagramNode):
             )
         self._deduplicator = Deduplicator(self.send_queue, self.counters, raw=config.raw)
         self._delivery_queue = DeliveryQueue(self._deduplicator, self.counters)
-        self._repair_datagrams: dict[Sequence[Address], list[Datagram | Burst]] = {}
-        self._highest_seen = 0
+        self._reception = Reception(
+            self._subscription,
+            self._delivery_queue,
+            self._connection,
+            publishing,
+            self.counters,
+            self.drops,
+            self._drop,
+        )
         self._deadline: float | None = None
         self._now = now
 
     @property
     def next_sequence(self) -> int | None:
         """Number to deliver next; ``None`` while joining."""
-        stream = self._reorder_buffer
+        stream = self._reception.reorder_buffer
         return None if stream is None else stream.next
 
     @property
     def reported_last(self) -> int:
         """Last assigned number that the backbone has reported; 0 if it has reported none."""
-        return 0 if self._subscription is None else self._subscription.reported_last
+        return 0 if self._subscription is None else self._subscription.arrival.reported_last
 
     @property
     def repeats(self) -> RepeatDetector:
@@ -150,26 +157,29 @@ class Client(DatagramNode):
     @property
     def start_sequence(self) -> int | None:
         """First number of this subscriber; ``None`` while joining."""
-        return None if self._reorder_buffer is None or self._subscription is None else self._subscription.start_sequence
+        subscription = self._subscription
+        if subscription is None or subscription.reorder_buffer is None:
+            return None
+        return subscription.arrival.start_sequence
 
     @property
     def buffered_bytes(self) -> int:
         """Bytes in the reorder buffer."""
-        stream = self._reorder_buffer
+        stream = self._reception.reorder_buffer
         return 0 if stream is None else stream.size
 
     @property
     def missing_count(self) -> int:
         """Count of missing numbers that are not lost yet."""
-        stream = self._reorder_buffer
+        stream = self._reception.reorder_buffer
         return 0 if stream is None else stream.missing.count
 
     @property
     def state(self) -> ClientState:
         """State of this subscriber."""
-        if self._subscription is not None and self._subscription.failure is not None:
+        if self._subscription is not None and self._subscription.arrival.failure is not None:
             return ClientState.FAILED
-        return ClientState.JOINING if self._reorder_buffer is None else ClientState.FOLLOWING
+        return ClientState.JOINING if self._reception.reorder_buffer is None else ClientState.FOLLOWING
 
     @property
     def may_leave_at(self) -> float:
@@ -203,9 +213,7 @@ class Client(DatagramNode):
 
     def pause(self) -> None:
         """Stop delivering until :meth:`resume`. Messages that exceed the buffer are requested again later."""
-        self._delivery_queue.paused = True
-        if self._subscription is not None:
-            self._subscription.paused = True
+        self._reception.pause()
 
     def resume(self, now: float) -> None:
         """Deliver messages again."""
@@ -233,7 +241,7 @@ class Client(DatagramNode):
         self._deadline = None
         for run in split_batch(batch):
             if isinstance(run, DeliverRun):
-                self._run_received(run, now)
+                self._reception.run_received(run, now, live=run.peer == self.backbone)
             elif run.rows == 1 or not self._forwards_received(batch, run, now):
                 for datagram in batch.datagrams(run):
                     self._receive_datagram(datagram, run.peer, run.truncated, now)
@@ -265,15 +273,13 @@ class Client(DatagramNode):
         """Handle a packet from ``peer``."""
         match packet:
             case Deliver(sequence, data):
-                self.deliver_received(sequence, data, peer, now)
+                self._reception.message_received(sequence, data, peer, now, live=peer == self.backbone)
             case Forward():
                 self.forward_received(packet, peer, now)
             case KeepaliveAck(token):
                 self._connection.ack_received(token, peer, now)
             case Leader():
-                subscription = self._subscription
-                highest = self._highest_seen if subscription is None else subscription.highest_held
-                self._connection.leader_received(packet, peer, highest, now)
+                self._connection.leader_received(packet, peer, self._reception.highest_held, now)
             case Status() | Asked():
                 if self._connection.accepts(packet, peer, now):
                     self.extension_received(packet, now)
@@ -292,14 +298,8 @@ class Client(DatagramNode):
             if self.config.watch:
                 self._output.events.append(JournalsSynced(extension.holdings))
             self._publishing.journals_synced(extension.holdings)
-        subscription = self._subscription
-        if subscription is None or subscription.failure is not None:
-            return
-        match extension:
-            case Status(oldest=oldest, last=last):
-                subscription.status_reported(oldest, last)
-            case Asked(first=first, last=last, left=left):
-                subscription.search_progressed(first, last, left)
+        if self._subscription is not None:
+            self._subscription.extension_received(extension)
 
     def forward_received(self, forward: Forward, peer: Address, now: float) -> None:
         """Answer a FORWARD with stored messages (000, client rule 4)."""
@@ -310,7 +310,7 @@ class Client(DatagramNode):
         elif not (self._answers_forwards and forward.address[1]):
             self.drops.counts["forward_unwanted"] += 1
         else:
-            self._answer(forward.address, ((forward.first, forward.last),), now)
+            self.repair_responder.answer(forward.address, ((forward.first, forward.last),), now)
 
     def _forwards_received(self, batch: Batch, run: DatagramRun, now: float) -> bool:
         """Answer a run of FORWARDs, as :meth:`forward_received`. Return whether it is one, all for one requester."""
@@ -319,55 +319,8 @@ class Client(DatagramNode):
         forwards = decode_ranges(batch.buffer, run)
         if forwards is None or not forwards[0][1]:
             return False
-        self._answer(*forwards, now)
+        self.repair_responder.answer(*forwards, now)
         return True
-
-    def _answer(self, requester: Address, ranges: Sequence[tuple[int, int]], now: float) -> None:
-        refusals, sends = self.repair_responder.answer(requester, ranges, now)
-        self.drops.counts.update(refusals)
-        if refusals.count("forward_not_held") < len(ranges):
-            self._publishing.linger.answered(now)
-        for send in sends:
-            self._repair_datagrams.setdefault(send.peers, []).extend(send.datagrams)
-
-    def _run_received(self, run: DeliverRun, now: float) -> None:
-        """Handle consecutive messages."""
-        (peer, first, data), subscription, row = run, self._subscription, 0
-        live, end = peer == self.backbone, first + len(data)
-        if subscription is not None and subscription.run_received(first, data, now, live=live):
-            self.counters.received += len(data)
-            return
-        while first < end:
-            count = end - first if subscription is None else subscription.uniform_count(first, end - first)
-            part = data if count == len(data) else data[row : row + count]
-            if subscription is not None and subscription.run_received(first, part, now, live=live):
-                self.counters.received += count
-            else:
-                for sequence, message in enumerate(part, first):
-                    self.deliver_received(sequence, message, peer, now)
-            first, row = first + count, row + count
-
-    def deliver_received(self, sequence: int, data: bytes, peer: Address, now: float) -> None:
-        """Handle a message from the backbone or a repair (000, client rules 2 and 3)."""
-        self.counters.received += 1
-        live, subscription = peer == self.backbone, self._subscription
-        if subscription is None:
-            if live:
-                self._highest_seen = max(self._highest_seen, sequence)
-                self._publishing.messages_seen(sequence, (data,), now)
-            else:
-                self._connection.drop_unasked(sequence, peer, now)
-        elif subscription.failure is not None:
-            self.drops.counts["stopped"] += 1
-        elif not subscription.accepts(sequence, data, now, live=live):
-            self._connection.drop_unasked(sequence, peer, now)
-        elif sequence < 1 or (live and not subscription.is_plausible(sequence, data)):
-            detail = f"DELIVER {sequence} while the stream is at {subscription.stream_head.highest}"
-            self._drop("implausible", peer, detail, now)
-            if sequence > 0:
-                subscription.hold_suspect(sequence, data, now)
-        else:
-            subscription.received(sequence, data, now, live=live)
 
     def tick(self, now: float) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.tick`."""
@@ -376,10 +329,7 @@ class Client(DatagramNode):
         self._connection.tick(now)
         if self._subscription is not None:
             self._subscription.stream_head.tick(now)
-        answers = self.repair_responder.take_due(now)
-        if answers:
-            self._publishing.linger.answered(now)
-            self._output.effects.extend(answers)
+        self._output.effects += self.repair_responder.take_due(now)
         self._publishing.expire(now)
         # Time-dependent decisions are made here only, so that they do not depend on the boundaries of batches.
         if self.keepalive.connected:
@@ -417,10 +367,7 @@ class Client(DatagramNode):
     def drain(self) -> Outputs:
         """See :meth:`~fyrehose_twisted.interfaces.INode.drain`; ``persist`` is always ``None``."""
         self._resume_delivery()
-        if self._repair_datagrams:
-            # A client that misses one message mostly misses more, so its repairs are sent together.
-            self._output.effects += [Send(repairs, peers) for peers, repairs in self._repair_datagrams.items()]
-            self._repair_datagrams = {}
+        self._output.effects += self.repair_responder.take_gathered()
         effects, events = self._output.take()
         # One at a time, because the application may pause upon each delivery.
         delivery = self._delivery_queue.take()
@@ -428,39 +375,17 @@ class Client(DatagramNode):
             events.append(delivery)
         return Outputs(None, effects, events)
 
-    @property
-    def _reorder_buffer(self) -> ReorderBuffer | None:
-        return None if self._subscription is None else self._subscription.reorder_buffer
-
-    # Delivery
-
     def _resume_delivery(self) -> None:
-        # Only after all pending deliveries, which would otherwise grow outside of the limit of the buffer.
-        subscription, waiting = self._subscription, self._delivery_queue
-        if subscription is not None and subscription.paused and not (waiting.paused or len(waiting)):
-            subscription.paused = False
+        if self._reception.resume():
             self._deadline = None
             self._advance(self._now)
 
     def _advance(self, now: float) -> None:
-        subscription = self._subscription
-        if subscription is not None:
-            subscription.advance(now)
-            self._take_ready(subscription)
-            if len(self.unconfirmed_numbers):
-                self._publishing.stream_advanced(subscription.complete_up_to, now)
-
-    def _take_ready(self, subscription: Subscription) -> None:
-        ready, subscription.ready = subscription.ready, []
-        for item in ready:
-            self._delivery_queue.add(item)
-        requests, subscription.requests = subscription.requests, []
-        self.counters.requests += len(requests)
+        requests = self._reception.advance(now)
         if requests:
+            self.counters.requests += len(requests)
             burst = encode_ranges(PacketType.REQUEST, self.config.address, requests)
             self._output.effects.append(Send([burst], (self.backbone,)))
-        if subscription.failure is not None:
-            self._delivery_queue.fail(subscription.failure)
 
     # Backbones
 

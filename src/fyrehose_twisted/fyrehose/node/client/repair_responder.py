@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 
-from fyrehose_twisted.effects import Address, Datagram, Send
+from fyrehose_twisted.effects import Address, Burst, Datagram, Send
+from fyrehose_twisted.fyrehose.node.client.publishing.linger import LingerState
+from fyrehose_twisted.fyrehose.node.drop_log import DropLog
 from fyrehose_twisted.fyrehose.wire.codec import encode_deliver
 from fyrehose_twisted.interfaces import IMessageStore
 from fyrehose_twisted.token_bucket import KeyedTokenBuckets
@@ -24,28 +26,49 @@ BYTE_BURST = 256.0 * 2**10
 
 
 class RepairResponder:
-    """Queue of the repairs that this client sends.
+    """Answers of this client to FORWARDs.
 
+    :param drops: counts FORWARDs that cannot be answered.
+    :param linger: is told of answers, for which the client stays.
     :ivar sent: number of messages sent as repairs since the start.
     """
 
-    def __init__(self, store: IMessageStore, *, rate: float = BYTE_RATE, burst: float = BYTE_BURST) -> None:
+    def __init__(
+        self,
+        store: IMessageStore,
+        drops: DropLog,
+        linger: LingerState,
+        *,
+        rate: float = BYTE_RATE,
+        burst: float = BYTE_BURST,
+    ) -> None:
         self.sent = 0
         self._store = store
+        self._drops = drops
+        self._linger = linger
         self._budgets: KeyedTokenBuckets[Address] = KeyedTokenBuckets(rate, burst, 4 * REQUESTERS)
         self._queues: OrderedDict[Address, deque[tuple[int, int]]] = OrderedDict()
         self._queued_bytes: dict[Address, int] = {}
+        self._gathered: dict[Sequence[Address], list[Datagram | Burst]] = {}
 
-    def answer(self, requester: Address, ranges: Sequence[tuple[int, int]], now: float) -> tuple[list[str], list[Send]]:
-        """Queue answers to FORWARDs of one requester. Return the drop reasons, and the repairs that may be sent now."""
-        refusals, sends = [], list[Send]()
+    def answer(self, requester: Address, ranges: Sequence[tuple[int, int]], now: float) -> None:
+        """Answer FORWARDs of one requester as far as its budget allows, and queue the rest."""
         for first, last in ranges:
             refusal = self.enqueue(requester, first, last)
             if refusal is not None:
-                refusals.append(refusal)
+                self._drops.counts[refusal] += 1
+            if refusal != "forward_not_held":
+                self._linger.answered(now)
             # Before the next one is queued, because that may exceed the limits.
-            sends += self._take_due_for(requester, now) if sends else self.take_due(now)
-        return refusals, sends
+            for send in self._take_due_for(requester, now):
+                self._gathered.setdefault(send.peers, []).extend(send.datagrams)
+
+    def take_gathered(self) -> list[Send]:
+        """Remove and return the answers. A client that misses one message mostly misses more: they leave together."""
+        if not self._gathered:
+            return []
+        gathered, self._gathered = self._gathered, {}
+        return [Send(datagrams, peers) for peers, datagrams in gathered.items()]
 
     def enqueue(self, requester: Address, first: int, last: int) -> str | None:
         """Queue an answer to a FORWARD. Return the drop reason if that is impossible."""
@@ -68,7 +91,12 @@ class RepairResponder:
 
     def take_due(self, now: float) -> list[Send]:
         """Remove and return the repairs that may be sent now."""
-        return [send for requester in list(self._queues) for send in self._take_due_for(requester, now)]
+        if not self._queues:
+            return []
+        sends = [send for requester in list(self._queues) for send in self._take_due_for(requester, now)]
+        if sends:
+            self._linger.answered(now)
+        return sends
 
     def next_deadline(self, now: float) -> float | None:
         """Return the time at which :meth:`take_due` may continue, ``None`` if nothing is queued."""

@@ -7,12 +7,11 @@ from math import inf
 from random import Random
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.errors import SequenceRegressed
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.events import ClientCounters
-from fyrehose_twisted.fyrehose.node.client.reorder_buffer import ArrivalOutcome, Deliverable, ReorderBuffer
+from fyrehose_twisted.fyrehose.node.client.message_arrival import MessageArrival
+from fyrehose_twisted.fyrehose.node.client.reorder_buffer import ReorderBuffer
 from fyrehose_twisted.fyrehose.node.client.repair import MAX_RANGE, RepairScheduler
-from fyrehose_twisted.fyrehose.node.client.run_arrival import RunArrival
 from fyrehose_twisted.fyrehose.node.client.start_position import StartPositionSearch
 from fyrehose_twisted.fyrehose.node.client.stream_head import (
     MAX_INITIAL_JUMP,
@@ -23,24 +22,20 @@ from fyrehose_twisted.fyrehose.node.client.stream_head import (
 from fyrehose_twisted.fyrehose.node.client.tail_probe import TailProbe
 from fyrehose_twisted.fyrehose.node.client.takeover.seam import Seam
 from fyrehose_twisted.fyrehose.node.drop_log import DropLog
-from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE
+from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE, Asked, Status
 from fyrehose_twisted.interfaces import IMessageStore
 
 
 class Subscription:
-    """Receiving side of a client: takes received messages and fills :attr:`ready` and :attr:`requests`.
+    """Receiving side of a client: takes received messages and fills :attr:`requests` and ``arrival.ready``.
 
-    :param backbone: address of the backbone, for error messages.
     :param store: message store, from which messages that exceeded the reorder buffer are restored.
-    :param on_new_messages: called with the first number and the DATA of messages that are received for the first time.
-    :param own: start of the messages of this client, or empty. The backbone repeats them upon retransmissions.
-    :param on_own_repeated: called when a message of this client is received again.
-    :ivar ready: messages and losses to deliver, in order; cleared by the caller.
+    :param backbone: see :class:`~fyrehose_twisted.fyrehose.node.client.message_arrival.MessageArrival`.
+    :param on_new_messages: see there.
+    :param own: see there.
+    :param on_own_repeated: see there.
+    :ivar arrival: messages that have arrived, and the failure that stops the subscription.
     :ivar requests: ranges to request; cleared by the caller.
-    :ivar paused: whether delivery is paused.
-    :ivar start_sequence: first number of the stream, once it is known.
-    :ivar reported_last: last assigned number that the backbone has reported; 0 if it has reported none.
-    :ivar failure: error that stopped the subscription, or ``None``.
     """
 
     def __init__(
@@ -57,36 +52,30 @@ class Subscription:
         own: bytes = b"",
         on_own_repeated: Callable[[], None] = lambda: None,
     ) -> None:
-        self.ready: list[Deliverable] = []
         self.requests: list[tuple[int, int]] = []
-        self.paused = False
-        self.failure: SequenceRegressed | None = None
         self.reorder_buffer: ReorderBuffer | None = None
         self.stream_head = StreamHead(now, config.start if isinstance(config.start, int) else None)
         self._seam = Seam()
-        self._backbone = backbone
         self._config = config
-        self._store = store
-        self._counters = counters
         self._drops = drops
-        self._on_new_messages = on_new_messages
-        self._own = own
-        self._on_own_repeated = on_own_repeated
         self._repair_scheduler = RepairScheduler(config.repair, rng, now)
         self._start_search: StartPositionSearch | None = None
-        self.start_sequence = 1
         self._suspect: tuple[int, bytes, float] | None = None
         self._start_over_at: float | None = None
-        self.reported_last = 0
         self._tail_probe = TailProbe(config, rng, now)
-        self._run_arrival = RunArrival(
+        self.arrival = MessageArrival(
+            backbone,
             store,
             counters,
+            drops,
+            self._seam,
             self.stream_head,
             self._repair_scheduler,
             self._tail_probe,
             journal=config.journal,
             on_new_messages=on_new_messages,
+            own=own,
+            on_own_repeated=on_own_repeated,
         )
         if isinstance(config.start, int):
             self._start_stream(config.start)
@@ -115,25 +104,25 @@ class Subscription:
         stream = self.reorder_buffer
         if stream is None:
             return MAX_SEQUENCE
-        return stream.missing.first - 1 if stream.missing else max(stream.highest, self.start_sequence - 1)
+        return stream.missing.first - 1 if stream.missing else max(stream.highest, self.arrival.start_sequence - 1)
 
     @property
     def highest_held(self) -> int:
         """Highest number that was received, or that the store held at the start; 0 if there is none."""
         if self._start_search is not None:
             return max(self._start_search.early_messages, default=0)
-        return max(self.stream_head.highest, self._run_arrival.highest_repair)
+        return max(self.stream_head.highest, self.arrival.highest_repair)
 
     def leader_reported(self, backbone: Address, term: int) -> None:
         """Record the leader and its term, 0 for a single backbone."""
-        self._backbone, self._seam.term = backbone, term
+        self.arrival.backbone, self._seam.term = backbone, term
 
     def leader_changed(self, backbone: Address, term: int, now: float, *, connected: bool) -> None:
         """Handle the change of the leader.
 
         :param connected: whether messages of the former leader may still arrive.
         """
-        self._backbone = backbone
+        self.arrival.backbone = backbone
         self._seam.open(term, self.highest_held if connected else inf, now)
         # The new leader does not know a message that this client does not hold.
         self._suspect = None
@@ -156,7 +145,17 @@ class Subscription:
         if self.reorder_buffer is not None:
             self.stream_head.raise_floor(self.reorder_buffer.next - 1)
             self.reorder_buffer.extend_to(sequence)
-            self._run_arrival.highest_repair = sequence
+            self.arrival.highest_repair = sequence
+
+    def extension_received(self, extension: Status | Asked) -> None:
+        """Handle a STATUS or ASKED of the backbone."""
+        if self.arrival.failure is not None:
+            return
+        match extension:
+            case Status(oldest=oldest, last=last):
+                self.status_reported(oldest, last)
+            case Asked(first=first, last=last, left=left):
+                self._repair_scheduler.search_progressed(first, last, left)
 
     def status_reported(self, oldest: int, last: int) -> None:
         """Handle a STATUS.
@@ -164,15 +163,11 @@ class Subscription:
         :param oldest: oldest number of durable journals, 0 if there are none.
         :param last: last assigned number.
         """
-        self.reported_last = last
+        self.arrival.reported_last = last
         if self._start_search is not None:
             self._start_search.status_reported(oldest, last)
         elif self.reorder_buffer is not None:
             self.reorder_buffer.extend_to(last)
-
-    def search_progressed(self, first: int, last: int, left: int) -> None:
-        """Record that the backbone has ``left`` clients still to ask for ``first`` to ``last``."""
-        self._repair_scheduler.search_progressed(first, last, left)
 
     def accepts(self, sequence: int, data: bytes, now: float, *, live: bool) -> bool:
         """Return whether a message may be part of the stream, and the backbone sent it or it was requested."""
@@ -190,7 +185,7 @@ class Subscription:
     def received(self, sequence: int, data: bytes, now: float, *, live: bool) -> None:
         """Handle a message. ``live`` means that it came from the address of the backbone."""
         if self.reorder_buffer is not None:
-            self._message_arrived(self.reorder_buffer, sequence, data, now, live)
+            self.arrival.add(self.reorder_buffer, sequence, data, now, live=live)
             if live:
                 self._check_suspect(self.reorder_buffer, sequence, now)
         elif self._start_search is not None and not self._start_search.add(sequence, data, now, live=live):
@@ -206,14 +201,11 @@ class Subscription:
         :return: whether they did. If not, nothing has changed, and each has to be passed to :meth:`received`.
         """
         stream, seam = self.reorder_buffer, self._seam
-        if stream is None or self.failure is not None or self._suspect is not None or seam.is_open:
+        if stream is None or self.arrival.failure is not None or self._suspect is not None or seam.is_open:
             return False
         if seam.term and first != stream.highest + 1 and any(map(seam.start_in, range(first, first + len(data)), data)):
             return False
-        taken, ready = self._run_arrival.add(stream, first, data, now, live=live, paused=self.paused)
-        if ready is not None:
-            self.ready.append(ready)
-        return taken
+        return self.arrival.add_run(stream, first, data, now, live=live)
 
     def hold_suspect(self, sequence: int, data: bytes, now: float) -> None:
         """Hold back a message of the backbone that is too far ahead to be accepted without another one near it."""
@@ -223,7 +215,7 @@ class Subscription:
         """Send due requests and detect losses."""
         if self._start_search is not None:
             self._advance_start_search(self._start_search, now)
-        if self.reorder_buffer is None or self.failure is not None:
+        if self.reorder_buffer is None or self.arrival.failure is not None:
             return
         self._seam.tick(now)
         if self._start_over_at is not None:
@@ -236,17 +228,17 @@ class Subscription:
     def advance(self, now: float) -> None:
         """Schedule repairs of new gaps and collect the messages that are ready."""
         stream = self.reorder_buffer
-        if stream is None or self.failure is not None:
+        if stream is None or self.arrival.failure is not None:
             return
         self._repair_scheduler.gaps_found(stream.new_gaps, now)
-        if not self.paused:
-            self.ready += stream.take_ready()
+        if not self.arrival.paused:
+            self.arrival.ready += stream.take_ready()
 
     def next_deadline(self) -> float | None:
         """Return the time at which :meth:`tick` is due, or ``None``."""
         if self._start_search is not None:
             return self._start_search.next_deadline()
-        if self.failure is not None:
+        if self.arrival.failure is not None:
             return None
         deadlines = [
             self._tail_probe.due_at,
@@ -270,12 +262,12 @@ class Subscription:
     def _accept_suspect(self, stream: ReorderBuffer, suspect: int, data: bytes, now: float) -> None:
         self._suspect = None
         if suspect <= max(stream.highest, self.stream_head.highest) + MAX_INITIAL_JUMP:
-            self._message_arrived(stream, suspect, data, now, True)
+            self.arrival.add(stream, suspect, data, now, live=True)
 
     def _start_stream(self, start: int) -> ReorderBuffer:
         self._start_search = None
         self.stream_head.begin(start)
-        self.start_sequence = start
+        self.arrival.start_sequence = start
         self.reorder_buffer = ReorderBuffer(start, limit=self._config.buffer_bytes)
         return self.reorder_buffer
 
@@ -292,102 +284,18 @@ class Subscription:
                 live, ahead = sequence in joining.live_numbers, sequence - stream.highest
                 near = ahead <= MAX_JUMP or (live and self._seam.is_plausible_start(sequence, data, stream.highest))
                 if near or (live and ahead <= MAX_INITIAL_JUMP and sequence in confirmed):
-                    self._message_arrived(stream, sequence, data, now, live)
+                    self.arrival.add(stream, sequence, data, now, live=live)
                 else:
                     self._drops.counts["implausible"] += 1
                     if live:
                         self.hold_suspect(sequence, data, now)
 
-    def _message_arrived(self, stream: ReorderBuffer, sequence: int, data: bytes, now: float, live: bool) -> None:
-        self._skip_before(stream, sequence, data)
-        known = stream.highest
-        if live:
-            self.stream_head.received(sequence, now)
-        arrival = self._add(stream, sequence, data, int(now * 1_000_000))
-        self._repair_scheduler.gaps_found(stream.new_gaps, now)
-        if arrival is ArrivalOutcome.DUPLICATE:
-            self._counters.duplicates += 1
-            if self._own and data.startswith(self._own):
-                self._on_own_repeated()
-            else:
-                self._repair_scheduler.arrived_twice(sequence)
-            if live and not self.paused:
-                # Messages that are ready are not corrected any more, independent of the boundaries of batches.
-                self.ready += stream.take_ready()
-            if live:
-                self._check_duplicate(stream, sequence, data, now)
-            return
-        if live:
-            self.stream_head.advance(sequence)
-        if sequence <= known and arrival is ArrivalOutcome.NEW:
-            self._counters.repaired += self._repair_scheduler.arrived(sequence, now)
-        elif sequence > known:
-            if live:
-                self._tail_probe.message_received(now)
-            else:
-                self._tail_probe.repair_received(sequence, now)
-        if arrival is ArrivalOutcome.OVERFLOW:
-            self._drops.counts["buffer_full"] += 1
-        self._store_message(sequence, data, now, live=live)
-        if not live:
-            self._run_arrival.repaired_by_peer(sequence, sequence)
-
-    def _skip_before(self, stream: ReorderBuffer, sequence: int, data: bytes) -> None:
-        """Skip the unused numbers before a message that starts a term."""
-        start = self._seam.start_in(sequence, data)
-        if start is not None:
-            self._seam.started(start)
-            stream.skip(start.held_up_to + 1, sequence - 1)
-
-    def _check_duplicate(self, stream: ReorderBuffer, sequence: int, data: bytes, now: float) -> None:
-        """Compare a duplicate of the backbone with the received message. The backbone is authoritative."""
-        unconfirmed, held = self.stream_head.confirm(sequence), self._store.get(sequence)
-        is_false = unconfirmed and held is not None and held != data
-        if is_false:
-            self._drops.counts["false_repair"] += 1
-        # A buffered message may be forged, or its number may be the damaged number of another message.
-        if stream.replace(sequence, data, int(now * 1_000_000)) or is_false:
-            self._store_message(sequence, data, now, live=True)
-            return
-        self._check_regression(sequence, data, now)
-        if sequence < self.start_sequence:
-            self._on_new_messages(sequence, (data,), now)
-
-    def _store_message(self, sequence: int, data: bytes, now: float, *, live: bool) -> None:
-        # Repairs do not replace messages of the backbone.
-        if self._config.journal and (live or self._store.get(sequence) is None):
-            self._store.put(sequence, (data,), int(now * 1_000_000))
-        self._on_new_messages(sequence, (data,), now)
-
-    def _add(self, stream: ReorderBuffer, sequence: int, data: bytes, received_at: int) -> ArrivalOutcome:
-        if not (self.paused or stream.has_room(len(data))):
-            self.ready += stream.take_ready()
-        arrival = stream.add(sequence, data, received_at)
-        if arrival is ArrivalOutcome.OVERFLOW and sequence in stream.missing:
-            self._repair_scheduler.arrival_refused(sequence)
-        return arrival
-
-    def _check_regression(self, sequence: int, data: bytes, now: float) -> None:
-        held = self._store.get(sequence)
-        if held == data or (held is None and self._repair_scheduler.is_requested(sequence, now)):
-            return
-        if held is None and self.reported_last >= self.stream_head.floor > 0:
-            return  # The reported last number has not regressed, so this is a late repair by the backbone.
-        if not (self.stream_head.falls(sequence) if held is None else self.stream_head.contradicts(sequence)):
-            return
-        self.failure = SequenceRegressed(
-            "backbone {}:{}".format(*self._backbone)
-            + f" sent message {sequence} again after {self.stream_head.highest};"
-            " it has lost its state file or runs twice. Stop it before more numbers are assigned twice"
-        )
-
     def _repair(self, stream: ReorderBuffer, now: float) -> None:
         deadline = self._repair_scheduler.next_deadline()
         if deadline is not None and deadline <= now:
-            due = self._repair_scheduler.take_due(
-                stream.missing, now, defer_from=stream.overflow_from(paused=self.paused)
-            )
-            self.requests += [missing for missing in due.requests if not self._restore_from_store(stream, *missing)]
+            full_from = stream.overflow_from(paused=self.arrival.paused)
+            due = self._repair_scheduler.take_due(stream.missing, now, defer_from=full_from)
+            self.requests += [missing for missing in due.requests if not self.arrival.restore(stream, *missing)]
             for first, last in due.given_up:
                 if self.stream_head.is_settled(now):
                     self._repair_scheduler.mark_resolved(first, last)
@@ -401,18 +309,6 @@ class Subscription:
             self._request_range(*seam_probe, now)
         if now >= self._tail_probe.due_at:
             self._request_range(*self._tail_probe.next_range(stream.highest, now), now)
-
-    def _restore_from_store(self, stream: ReorderBuffer, first: int, last: int) -> bool:
-        """Restore messages that exceeded the buffer from the store. Return whether the store holds the whole range."""
-        held = self._store.lowest(first, last, MAX_RANGE)
-        for sequence in held:
-            data = self._store.get(sequence)
-            if data is None or sequence not in stream.missing:
-                continue
-            self._skip_before(stream, sequence, data)
-            if self._add(stream, sequence, data, self._store.received_at(sequence) or 0) is ArrivalOutcome.NEW:
-                self._repair_scheduler.arrived(sequence)
-        return len(held) == last - first + 1
 
     def _request_range(self, first: int, last: int, now: float) -> None:
         if first <= last and self._repair_scheduler.request_bucket.take(1, now):

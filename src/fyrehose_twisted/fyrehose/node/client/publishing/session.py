@@ -10,8 +10,8 @@ from fyrehose_twisted.errors import ConfigurationError, PublishQueueFull
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.events import ClientCounters, MessagesExpired, MessagesPublished
 from fyrehose_twisted.fyrehose.node.base import NodeOutput
-from fyrehose_twisted.fyrehose.node.client.duplicate_numbers import UnconfirmedNumbers
 from fyrehose_twisted.fyrehose.node.client.keepalive import KeepaliveSession
+from fyrehose_twisted.fyrehose.node.client.publishing.duplicate_numbers import UnconfirmedNumbers
 from fyrehose_twisted.fyrehose.node.client.publishing.durability import DurabilityExpired, DurabilityTracker
 from fyrehose_twisted.fyrehose.node.client.publishing.linger import LingerState
 from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import SendQueue

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.fyrehose.node.client.duplicate_numbers import UnconfirmedNumbers
+from fyrehose_twisted.fyrehose.node.client.publishing.duplicate_numbers import UnconfirmedNumbers
 
 
 def test_a_number_is_confirmed_once_no_gap_is_below_it() -> None:
