@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from errno import ECONNREFUSED
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -82,6 +84,33 @@ def test_a_coalesced_burst_is_split_and_reported(stack: ExitStack) -> None:
     batch, _ = received(receiver, 5, 1)
     assert [bytes(datagram) for datagram, _, _ in batch] == [b"abc", b"def", b"gh"]
     assert not receiver.is_alone
+
+
+@pytest.mark.parametrize("has_recvmmsg", [True, False])
+def test_a_batch_is_equal_with_and_without_recvmmsg(
+    has_recvmmsg: bool, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_recvmmsg:
+        monkeypatch.setattr(ctypes, "CDLL", lambda name, use_errno: SimpleNamespace())
+    to_here, senders = udp_socket(stack), (udp_socket(stack), udp_socket(stack))
+    receiver = SegmentingSocket(to_here)
+    if not receiver.receives_bursts:
+        pytest.skip("needs receive offload")
+    assert (receiver._many is not None) == has_recvmmsg
+    sent = []
+    for number in range(3 * MANY):
+        sender = senders[number % 20 == 0]
+        data = b"%03d" % number + bytes(number % 7 == 0)
+        sender.sendto(data, to_here.getsockname())
+        sent.append((data, sender.getsockname(), False))
+    buffer = bytearray((3 * MANY + 1) * RECEIVE_BYTES)
+    assert [(bytes(data), peer, cut) for data, peer, cut in receiver.receive_batch(buffer)] == sent
+    assert not receiver.receive_batch(buffer).runs
+    to_here.connect(senders[0].getsockname())
+    senders[0].close()
+    to_here.send(b"refused")
+    assert not receiver.receive_batch(buffer).runs
+    assert receiver.errors == {"ECONNREFUSED": 1}
 
 
 def test_errors_of_the_call_are_raised(stack: ExitStack) -> None:
