@@ -33,6 +33,14 @@ class TestTokenBucket:
         assert not bucket.take(1, START + 1.0)
         assert bucket.take(2, START + 1.5)
 
+    def test_a_credit_is_added_up_to_the_burst(self) -> None:
+        bucket = TokenBucket(4.0, 8.0, START)
+        bucket.spend(10)
+        bucket.credit(3)
+        assert bucket.available(START) == 1
+        bucket.credit(100)
+        assert bucket.available(START) == 8
+
     def test_more_than_the_burst_is_ready_when_the_bucket_is_full(self) -> None:
         bucket = TokenBucket(4.0, 8.0, START)
         bucket.spend(8)

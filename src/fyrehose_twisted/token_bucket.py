@@ -36,6 +36,10 @@ class TokenBucket:
         """Take ``amount`` units even if that leaves a debt, for work that cannot be divided."""
         self._tokens -= amount
 
+    def credit(self, amount: float) -> None:
+        """Add ``amount`` units to those that time adds."""
+        self._tokens = min(self.burst, self._tokens + amount)
+
     def ready_at(self, amount: float) -> float:
         """Return the time at which ``amount`` units are available if nothing else is taken."""
         missing = min(amount, self.burst) - self._tokens

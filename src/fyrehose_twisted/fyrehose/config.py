@@ -64,7 +64,8 @@ class RepairConfig:
     :ivar reorder_delay: seconds to wait for a late datagram before requesting it.
     :ivar first_retry: seconds until the second attempt; doubled after each attempt, up to ``last_retry``.
     :ivar attempts: REQUESTs for a number before it is reported as lost.
-    :ivar rate: maximum REQUESTs per second; half of what a backbone accepts by default.
+    :ivar rate: maximum REQUESTs per second; half of what a backbone accepts by default. A busy stream allows more: one
+        for every 16 messages that the backbone sends.
     :ivar in_flight: maximum count of numbers requested at once.
     """
 

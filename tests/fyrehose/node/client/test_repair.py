@@ -8,8 +8,10 @@ from fyrehose_twisted.fyrehose.config import RepairConfig
 from fyrehose_twisted.fyrehose.node.client import repair
 from fyrehose_twisted.fyrehose.node.client.repair import (
     MAX_REMEMBERED_RANGES,
+    MESSAGES_PER_REQUEST,
     REQUEST_LIFETIME,
     SUSPECT_RETRY_INTERVAL,
+    THROTTLE_PAUSE,
     RepairScheduler,
 )
 from fyrehose_twisted.ranges import RangeSet
@@ -38,6 +40,18 @@ def test_requested_numbers_are_limited_and_the_rest_follows_on_arrival() -> None
     for sequence in range(1, 1_025):
         plan.arrived(sequence)
     assert plan.take_due(missing, 0.03).requests == [(2_049, 3_072)]
+
+
+def test_a_busy_stream_allows_more_requests_than_the_configured_rate() -> None:
+    plan = repairs(rate=10.0, reorder_delay=0.0)
+    gaps = RangeSet([(number, number) for number in range(1, 200, 2)])
+    for first, last in gaps:
+        plan.gap_found(first, last, 0.0)
+    assert len(plan.take_due(gaps, 0.0).requests) == 10
+    plan.messages_received(5 * MESSAGES_PER_REQUEST)
+    assert len(plan.take_due(gaps, THROTTLE_PAUSE).requests) == 5
+    plan.messages_received(1_000 * MESSAGES_PER_REQUEST)
+    assert len(plan.take_due(gaps, 2 * THROTTLE_PAUSE).requests) == 10
 
 
 def test_each_gap_is_given_up_after_its_own_attempts() -> None:

@@ -89,6 +89,7 @@ class MessageArrival:
             return False
         if live:
             self._stream_head.run_received(first, last, now)
+            self._repair_scheduler.messages_received(len(data))
         if first <= known:
             self._repair_scheduler.gaps_found(stream.new_gaps, now)
             self._counters.repaired += self._repair_scheduler.run_arrived(first, last, now)
@@ -116,6 +117,7 @@ class MessageArrival:
             return
         if live:
             self._stream_head.advance(sequence)
+            self._repair_scheduler.messages_received(1)
         if sequence <= known and arrival is ArrivalOutcome.NEW:
             self._counters.repaired += self._repair_scheduler.arrived(sequence, now)
         elif sequence > known:

@@ -26,6 +26,10 @@ SUSPECT_RETRY_INTERVAL = 3.0
 
 MAX_REMEMBERED_RANGES = 65_536
 
+MESSAGES_PER_REQUEST = 16
+"""Messages of the backbone that allow another REQUEST beyond the configured rate. REQUESTs thus remain a small share of
+the traffic that the backbone itself sends, but repair a loss of 5 % at any rate."""
+
 MAX_SEARCH_ATTEMPTS = 64
 """Maximum number of REQUESTs for a number while the backbone still has clients to ask."""
 
@@ -125,6 +129,10 @@ class RepairScheduler:
     def __len__(self) -> int:
         """Return the number of entries in the schedule."""
         return len(self._schedule) + len(self._deferred)
+
+    def messages_received(self, count: int) -> None:
+        """Record new messages of the backbone, which allow more REQUESTs."""
+        self.request_bucket.credit(count / MESSAGES_PER_REQUEST)
 
     def gap_found(self, first: int, last: int, now: float) -> None:
         """Schedule requests for ``first`` to ``last`` after the reorder delay."""
