@@ -110,7 +110,10 @@ class BriefSmallLimits(SmallLimits):
 @pytest.mark.interpreted
 @pytest.mark.parametrize(
     ("kind", "seeds"),
-    [(BriefSmallLimits, (3, 19)), pytest.param(SmallLimits, (9, 51, *range(20, 40)), marks=pytest.mark.extended)],
+    [
+        (BriefSmallLimits, (3, 19, 29, 7)),
+        pytest.param(SmallLimits, (9, 51, *range(20, 40)), marks=pytest.mark.extended),
+    ],
 )
 def test_the_workload_reaches_every_limit_and_exceeds_none(
     kind: type[SmallLimits], seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch

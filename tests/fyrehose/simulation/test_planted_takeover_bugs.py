@@ -311,9 +311,9 @@ BUGS = [
     Bug(holds_its_lease_for_too_long, (OneMemberNumbers.name,), BriefTakeovers, seed=5, message="in term"),
     Bug(breaks_its_promises, (OneMemberNumbers.name,), Isolated, seed=8, message="in term"),
     Bug(numbers_although_its_term_is_over, (OneMemberNumbers.name,), BriefTakeovers, seed=0),
-    Bug(ignores_what_clients_hold, (HeldNumbersKept.name,), BriefTakeovers, seed=0, message="began without"),
+    Bug(ignores_what_clients_hold, (HeldNumbersKept.name,), BriefTakeovers, seed=2, message="began without"),
     Bug(waits_for_no_client, (HeldNumbersKept.name,), BriefTakeovers, seed=4),
-    Bug(waits_for_the_first_client_only, (HeldNumbersKept.name,), BriefTakeovers, seed=2),
+    Bug(waits_for_the_first_client_only, (HeldNumbersKept.name,), BriefTakeovers, seed=3),
     Bug(claims_all_numbers_as_held, (HeldNumbersKept.name,), BriefTakeovers, seed=0, message="the last number"),
     Bug(claims_too_few_numbers_as_held, (HeldNumbersKept.name,), BriefTakeovers, seed=0),
     Bug(

@@ -11,9 +11,20 @@ from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE
 MAX_PROBE_INTERVAL = 30.0
 """Maximum number of seconds between tail probes of an idle stream."""
 
+MIN_PROBE_INTERVAL = 0.05
+"""Minimum number of seconds after the last message, so that a stream is not probed while its publisher takes breath."""
+
+SPACINGS = 16
+"""Usual distances between messages after which a stream counts as idle. A steady stream is thus never probed, and an
+irregular one with one REQUEST for a good number of messages."""
+
 
 class TailProbe:
     """Schedule of the tail probes of one subscriber.
+
+    The first probe comes soon after the end of a quick succession of messages, and after a keepalive interval if
+    messages were that far apart anyway. The distances of times count, so that it does not matter how many messages
+    arrive at once.
 
     :ivar due_at: time of the next probe.
     """
@@ -23,12 +34,18 @@ class TailProbe:
         self._config = config
         self._rng = rng
         self._probed_up_to = MAX_SEQUENCE
-        self._interval = config.keepalive_interval
+        self._interval = self._spacing = config.keepalive_interval
+        self._spread = 1.0
+        self._received_at = now
 
     def message_received(self, now: float) -> None:
         """Record a new message of the backbone."""
-        self._interval = self._config.keepalive_interval
-        self.due_at = now + self._interval
+        if now > self._received_at:
+            distance = min(now - self._received_at, self._config.keepalive_interval)
+            self._spacing += (distance - self._spacing) / 8
+            self._received_at = now
+        self._interval = min(max(SPACINGS * self._spacing, MIN_PROBE_INTERVAL), self._config.keepalive_interval)
+        self.due_at = now + self._interval * self._spread
 
     def repair_received(self, sequence: int, now: float) -> None:
         """Record a repair with a number above all others.
@@ -44,6 +61,7 @@ class TailProbe:
         :param highest: highest known number.
         """
         self._probed_up_to = min(highest + MAX_RANGE, MAX_SEQUENCE)
-        self.due_at = now + self._interval * (0.75 + 0.5 * self._rng.random())
+        self._spread = 0.75 + 0.5 * self._rng.random()
+        self.due_at = now + self._interval * self._spread
         self._interval = min(self._interval * 2, MAX_PROBE_INTERVAL)
         return highest + 1, self._probed_up_to
