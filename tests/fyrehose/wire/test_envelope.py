@@ -17,7 +17,7 @@ from fyrehose_twisted.fyrehose.wire.envelope import (
     unwrap,
     wrap,
 )
-from fyrehose_twisted.fyrehose.wire.run_codec import VECTOR_MINIMUM
+from fyrehose_twisted.fyrehose.wire.run_codec import NUMPY_MINIMUM
 
 
 @given(st.binary(min_size=8, max_size=8), st.integers(0, 2**64 - 1), st.binary(max_size=50))
@@ -40,7 +40,7 @@ def test_a_shortened_envelope_or_one_of_another_version_is_none() -> None:
 
 PUBLISHERS = [b"someones", b"another1", b"\xff" * 8]
 HIGHEST = 2**64 - 1
-counts = st.sampled_from([1, 2, 3, VECTOR_MINIMUM - 1, VECTOR_MINIMUM, 2 * VECTOR_MINIMUM])
+counts = st.sampled_from([1, 2, 3, 10, NUMPY_MINIMUM - 1, NUMPY_MINIMUM])
 
 
 @st.composite
@@ -78,7 +78,7 @@ def test_envelope_runs_equal_unwrapping_each_message(messages: list[bytes]) -> N
     assert envelope_runs(messages) == expected_runs(messages)
 
 
-@pytest.mark.parametrize("count", [2, VECTOR_MINIMUM - 1, VECTOR_MINIMUM, VECTOR_MINIMUM + 5])
+@pytest.mark.parametrize("count", [2, NUMPY_MINIMUM - 1, NUMPY_MINIMUM, NUMPY_MINIMUM + 5])
 def test_an_envelope_run_ends_at_another_publisher_or_a_skipped_or_repeated_counter(count: int) -> None:
     for row in range(1, count):
         for publisher, ahead in [(b"another1", 0), (b"someonez", 0), (b"someones", 1), (b"someones", -1)]:
@@ -90,7 +90,7 @@ def test_an_envelope_run_ends_at_another_publisher_or_a_skipped_or_repeated_coun
             ]
 
 
-@pytest.mark.parametrize("count", [2, VECTOR_MINIMUM - 1, VECTOR_MINIMUM])
+@pytest.mark.parametrize("count", [2, NUMPY_MINIMUM - 1, NUMPY_MINIMUM])
 def test_messages_without_an_envelope_are_separated_from_enveloped_ones(count: int) -> None:
     bare_ones = [b"\xf7FY\x02" + wrap(b"someones", row, b"")[4:] for row in range(count)]
     assert envelope_runs(bare_ones) == [(None, count)]
@@ -98,13 +98,13 @@ def test_messages_without_an_envelope_are_separated_from_enveloped_ones(count: i
     assert envelope_runs(messages) == [(None, count), (Envelope(b"someones", count), 1), (None, count)]
 
 
-@pytest.mark.parametrize("count", [2, VECTOR_MINIMUM, 100])
+@pytest.mark.parametrize("count", [2, 100, NUMPY_MINIMUM])
 @pytest.mark.parametrize("size", [0, 1, 4, ENVELOPE_SIZE - 1])
 def test_messages_shorter_than_an_envelope_have_none(count: int, size: int) -> None:
     assert envelope_runs([wrap(b"someones", 1, b"")[:size]] * count) == [(None, count)]
 
 
-@pytest.mark.parametrize("count", [2, VECTOR_MINIMUM])
+@pytest.mark.parametrize("count", [2, NUMPY_MINIMUM])
 def test_an_envelope_run_ends_at_the_maximum_counter(count: int) -> None:
     counters = [*range(HIGHEST - count + 2, HIGHEST + 1), 0]
     assert envelope_runs([wrap(b"someones", counter, b"") for counter in counters]) == [

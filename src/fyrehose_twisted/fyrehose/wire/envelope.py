@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE
-from fyrehose_twisted.fyrehose.wire.run_codec import VECTOR_MINIMUM
+from fyrehose_twisted.fyrehose.wire.run_codec import NUMPY_MINIMUM
 from fyrehose_twisted.repeats import NO_ENVELOPES, Envelopes, Numbers
 
 MAGIC = b"\xf7FY\x01"
 _HEADER = struct.Struct(">4s8sQ")
 _HEADER_DTYPE = np.dtype([("magic", ">u4"), ("publisher", ">u8"), ("counter", ">u8")])
 _MAGIC = int.from_bytes(MAGIC, "big")
+_MAX_COUNTER = 2**64 - 1
 ENVELOPE_SIZE = _HEADER.size
 MAX_ENVELOPED = MAX_DELIVERABLE - ENVELOPE_SIZE
 """Maximum payload in bytes of a message with an envelope: 65,478."""
@@ -54,9 +55,9 @@ def envelope_runs(messages: Sequence[bytes]) -> list[tuple[Envelope | None, int]
 
     :return: the first envelope of each run, ``None`` for messages without envelopes, and the length of the run.
     """
-    if len(messages) == 1:
-        return [(unwrap(messages[0]), 1)]
-    headers = _header_columns(messages) if len(messages) >= VECTOR_MINIMUM else None
+    if len(messages) < 2:
+        return [(unwrap(data), 1) for data in messages]
+    headers = _header_columns(messages) if len(messages) >= NUMPY_MINIMUM else None
     if headers is not None:
         enveloped, publishers, counters = headers["magic"] == _MAGIC, headers["publisher"], headers["counter"]
         rises = (publishers[1:] == publishers[:-1]) & (counters[1:] - counters[:-1] == 1) & (counters[1:] != 0)
@@ -66,14 +67,17 @@ def envelope_runs(messages: Sequence[bytes]) -> list[tuple[Envelope | None, int]
         ends = [*starts[1:], len(messages)]
         return [(unwrap(messages[start]), end - start) for start, end in zip(starts, ends, strict=True)]
     runs: list[tuple[Envelope | None, int]] = []
-    following: Envelope | None = None
-    for data in messages:
-        envelope = unwrap(data)
-        if runs and envelope == following:
-            runs[-1] = runs[-1][0], runs[-1][1] + 1
+    first, start = unwrap(messages[0]), 0
+    for row, data in enumerate(messages):
+        if first is None:
+            continues = unwrap(data) is None
         else:
-            runs.append((envelope, 1))
-        following = None if envelope is None else Envelope(envelope.publisher, envelope.counter + 1)
+            counter = first.counter + row - start
+            continues = counter <= _MAX_COUNTER and data.startswith(_HEADER.pack(MAGIC, first.publisher, counter))
+        if not continues:
+            runs.append((first, row - start))
+            first, start = unwrap(data), row
+    runs.append((first, len(messages) - start))
     return runs
 
 
