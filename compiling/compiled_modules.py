@@ -21,6 +21,7 @@ GROUPS = {
         "driver",
         "length_frames",
         "lru_set",
+        "net.gso",
         "ranges",
         "record",
         "repeats",

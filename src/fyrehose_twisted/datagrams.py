@@ -51,7 +51,10 @@ class Batch:
         return cls(buffer, runs.finish())
 
     def __len__(self) -> int:
-        return sum(run.rows for run in self.runs)
+        rows = 0
+        for run in self.runs:
+            rows += run.rows
+        return rows
 
     def datagrams(self, run: DatagramRun) -> Iterator[memoryview]:
         """Yield the datagrams of ``run``."""

@@ -8,6 +8,7 @@ from typing import Any
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.interfaces import INode
 
 CLOCK_RESOLUTION = 1e-3
@@ -56,6 +57,12 @@ class NodeDriver:
     def now(self) -> float:
         """Return the time of the node's clock, UTC seconds since 1970."""
         return float(self.clock.seconds())
+
+    def receive_batch(self, batch: Batch) -> None:
+        """Pass a batch to the node, which is a datagram node, and carry out its outputs."""
+        node: Any = self.node
+        node.receive_batch(batch, self.now())
+        self.flush()
 
     def stop(self) -> None:
         """Cancel the timer and ignore all further outputs of the node."""

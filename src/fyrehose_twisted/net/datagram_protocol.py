@@ -110,11 +110,8 @@ class DatagramNodeProtocol(DatagramProtocol):
 
     def batch_received(self, batch: Batch) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IBatchReceiver.batch_received`."""
-        driver = self.driver
-        if driver is not None:
-            node: Any = driver.node
-            node.receive_batch(batch, driver.now())
-            driver.flush()
+        if self.driver is not None:
+            self.driver.receive_batch(batch)
 
     def _send(self, effect: Send) -> None:
         transport: Any = self.transport

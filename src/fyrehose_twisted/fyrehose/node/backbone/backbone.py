@@ -25,7 +25,7 @@ from fyrehose_twisted.fyrehose.events import (
 from fyrehose_twisted.fyrehose.node.backbone.client_table import ClientTable
 from fyrehose_twisted.fyrehose.node.backbone.push_backlog import DUPLICATE_WINDOW, PushBacklog
 from fyrehose_twisted.fyrehose.node.backbone.repair_dispatch import REFUSAL_TEXTS, RepairDispatcher
-from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart, Sequencer
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart, SequenceCheckpoint, Sequencer
 from fyrehose_twisted.fyrehose.node.backbone.stream_claims import StreamClaims
 from fyrehose_twisted.fyrehose.node.base import DatagramNode
 from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, encode, encode_deliver
@@ -148,8 +148,8 @@ class Backbone(DatagramNode):
         """See :meth:`~fyrehose_twisted.interfaces.IDatagramNode.receive_batch`."""
         self._now = now
         self._expire(now)
-        self.counters.datagrams += len(batch)
         for whole in batch.runs:
+            self.counters.datagrams += whole.rows
             for run in split_types(batch.buffer, whole):
                 self._receive_run(batch, run, now)
 
@@ -288,13 +288,16 @@ class Backbone(DatagramNode):
     def next_deadline(self) -> float | None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
         told_at = self._watchers_due_at if self._watchers_outdated else None
-        deadlines = (
+        first: float | None = None
+        for deadline in (
             self._client_table.next_expiry(),
             self._settle_deadline,
             self.repair_dispatcher.next_deadline(self._now),
             told_at,
-        )
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        ):
+            if deadline is not None and (first is None or deadline < first):
+                first = deadline
+        return first
 
     @property
     def _last_announced(self) -> int:
@@ -329,9 +332,10 @@ class Backbone(DatagramNode):
         effects, events = self._output.take()
         mark = self.sequencer.checkpoint
         changes = self._client_table.take_changes()
-        persist = None if mark == self._persisted_checkpoint and not changes else mark._replace(clients=changes)
+        if mark == self._persisted_checkpoint and not changes:
+            return Outputs(None, effects, events)
         self._persisted_checkpoint = mark
-        return Outputs(persist, effects, events)
+        return Outputs(SequenceCheckpoint(mark.last, mark.bound, changes), effects, events)
 
     def _count_publishable(self, batch: Batch, run: DatagramRun, now: float) -> int:
         """Return how many messages at the beginning of a run can be numbered where they lie."""
