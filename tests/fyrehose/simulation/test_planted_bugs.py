@@ -15,6 +15,7 @@ from fyrehose_twisted.fyrehose.events import Messages
 from fyrehose_twisted.fyrehose.node.backbone import client_table, request_routing, sequencer
 from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
 from fyrehose_twisted.fyrehose.node.backbone.client_table import ClientTable
+from fyrehose_twisted.fyrehose.node.backbone.delivery import Delivery
 from fyrehose_twisted.fyrehose.node.backbone.repair_dispatch import RepairDispatcher
 from fyrehose_twisted.fyrehose.node.backbone.request_routing import RepairRouter, RequestRoute
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart, Sequencer
@@ -165,19 +166,19 @@ def drops_requests(patch: Patch) -> None:
 
 
 def invents_messages(patch: Patch) -> None:
-    original, calls = Backbone._deliver, count(1)
+    original, calls = Delivery._deliver, count(1)
 
     def deliver(self: Any, *what: Any) -> None:
         if next(calls) % 10 == 0:
-            sequence = self.sequencer.take(1, 0.0)
+            sequence = self._sequencer.take(1, 0.0)
             original(self, codec.encode_deliver(sequence, b"phantom"), 1, 7)
         original(self, *what)
 
-    patch.setattr(Backbone, "_deliver", deliver)
+    patch.setattr(Delivery, "_deliver", deliver)
 
 
 def skips_one_subscriber(patch: Patch) -> None:
-    original, calls = Backbone._deliver, count(1)
+    original, calls = Delivery._deliver, count(1)
 
     def deliver(self: Any, *what: Any) -> None:
         group, everybody = self._client_table._subscriber_group, self._client_table.subscribers
@@ -185,7 +186,7 @@ def skips_one_subscriber(patch: Patch) -> None:
         original(self, *what)
         group._cached_addresses = everybody
 
-    patch.setattr(Backbone, "_deliver", deliver)
+    patch.setattr(Delivery, "_deliver", deliver)
 
 
 def forgets_a_message(patch: Patch) -> None:

@@ -26,6 +26,15 @@ class NodeOutput:
         return effects, events
 
 
+def earliest(*deadlines: float | None) -> float | None:
+    """Return the first of the deadlines that are set."""
+    first: float | None = None
+    for deadline in deadlines:
+        if deadline is not None and (first is None or deadline < first):
+            first = deadline
+    return first
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DatagramNode:
     """Node that decodes datagrams and counts those that it drops.

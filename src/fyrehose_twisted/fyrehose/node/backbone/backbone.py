@@ -10,7 +10,7 @@ from zope.interface import classImplements
 
 from fyrehose_twisted._native import mypyc_attr
 from fyrehose_twisted.datagrams import Batch, DatagramRun
-from fyrehose_twisted.effects import Address, Burst, Datagram, Send
+from fyrehose_twisted.effects import Address, Burst, Datagram
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.events import (
     BackboneCounters,
@@ -23,16 +23,16 @@ from fyrehose_twisted.fyrehose.events import (
     StreamClaimRejected,
 )
 from fyrehose_twisted.fyrehose.node.backbone.client_table import ClientTable
+from fyrehose_twisted.fyrehose.node.backbone.delivery import Delivery
 from fyrehose_twisted.fyrehose.node.backbone.push_backlog import DUPLICATE_WINDOW, PushBacklog
 from fyrehose_twisted.fyrehose.node.backbone.repair_dispatch import REFUSAL_TEXTS, RepairDispatcher
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart, SequenceCheckpoint, Sequencer
 from fyrehose_twisted.fyrehose.node.backbone.stream_claims import StreamClaims
-from fyrehose_twisted.fyrehose.node.base import DatagramNode
-from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, encode, encode_deliver
+from fyrehose_twisted.fyrehose.node.base import DatagramNode, earliest
+from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, encode
 from fyrehose_twisted.fyrehose.wire.packets import (
     AGAIN,
     ANY_ADDRESS,
-    CONFIRM,
     MAX_DELIVERABLE,
     MAX_SEQUENCE,
     Deliver,
@@ -50,7 +50,6 @@ from fyrehose_twisted.fyrehose.wire.packets import (
 from fyrehose_twisted.fyrehose.wire.run_codec import (
     count_leading_pushes,
     decode_ranges,
-    number_pushes,
     split_types,
 )
 from fyrehose_twisted.interfaces import IDatagramNode, IForwardPolicy, Outputs
@@ -99,7 +98,6 @@ class Backbone(DatagramNode):
         super().__init__()
         start = BackboneStart() if start is None else start
         self.config = config
-        self.sequencer = Sequencer(start.last, start.bound)
         self.state = BackboneState.SERVING if start.settle_until is None else BackboneState.SETTLING
         self.counters = BackboneCounters()
         self._settle_until = start.settle_until
@@ -109,7 +107,7 @@ class Backbone(DatagramNode):
         self._claims = StreamClaims()
         self._push_backlog = PushBacklog()
         self._client_table = ClientTable(config)
-        self.repair_dispatcher = RepairDispatcher(config, policy, self._client_table, self.counters, start.last, now)
+        self._number_from(Sequencer(start.last, start.bound), policy, now)
         self._now = now
         self._request_budgets: KeyedTokenBuckets[Address] = KeyedTokenBuckets(
             config.request_rate, config.request_burst, config.max_clients
@@ -157,9 +155,9 @@ class Backbone(DatagramNode):
         """Handle datagrams whose first bytes are equal: those that allow it in one piece, the others one by one."""
         pushes = self._count_publishable(batch, run, now)
         if pushes and batch.buffer[run.start] & AGAIN:
-            self._publish_again(batch, run, pushes, now)
+            self._delivery.publish_again(batch, run, pushes, now)
         elif pushes:
-            self._publish_run(batch, run, pushes, now)
+            self._delivery.publish_run(batch, run, pushes, now)
         if pushes == run.rows or (run.rows > 1 and self._requests_received(batch, run, now)):
             return
         for row, datagram in enumerate(batch.datagrams(run)):
@@ -288,16 +286,8 @@ class Backbone(DatagramNode):
     def next_deadline(self) -> float | None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
         told_at = self._watchers_due_at if self._watchers_outdated else None
-        first: float | None = None
-        for deadline in (
-            self._client_table.next_expiry(),
-            self._settle_deadline,
-            self.repair_dispatcher.next_deadline(self._now),
-            told_at,
-        ):
-            if deadline is not None and (first is None or deadline < first):
-                first = deadline
-        return first
+        repair_at = self.repair_dispatcher.next_deadline(self._now)
+        return earliest(self._client_table.next_expiry(), self._settle_deadline, repair_at, told_at)
 
     @property
     def _last_announced(self) -> int:
@@ -328,7 +318,7 @@ class Backbone(DatagramNode):
             self._watchers_outdated = False
             self._watchers_due_at = self._now + STATUS_INTERVAL * len(self._client_table.watchers)
             self.repair_dispatcher.notify_watchers(self._last_announced, self._reported)
-        self._flush_replies()
+        self._delivery.flush_replies()
         effects, events = self._output.take()
         mark = self.sequencer.checkpoint
         changes = self._client_table.take_changes()
@@ -342,12 +332,8 @@ class Backbone(DatagramNode):
         if self.state is not BackboneState.SERVING or not self._client_table.may_push(run.peer):
             return 0
         pushes = count_leading_pushes(batch.buffer, run)
-        if self._push_backlog.has_known_messages:
-            data = (bytes(datagram[DATA_HEADER.size :]) for datagram in batch.datagrams(run))
-            if any(map(self._push_backlog.is_duplicate, data)):
-                return 0
         fit = pushes < self.sequencer.remaining and run.size - DATA_HEADER.size <= MAX_DELIVERABLE
-        if not fit:
+        if not fit or self._push_backlog.has_duplicate(batch, run):
             return 0
         room = self.repair_dispatcher.publish_allowance(now)
         return pushes if room >= pushes * run.size else max(0, ceil(room / run.size))
@@ -356,76 +342,20 @@ class Backbone(DatagramNode):
         if self.state is not BackboneState.SERVING:
             self._drop("not_numbering", peer, f"PUSH while {self.state.value}", now)
             return
-        sequence = self.sequencer.take(1, now)
-        datagram = encode_deliver(sequence, push.data)
-        self.repair_dispatcher.published(sequence, datagram, len(datagram), now)
-        self._client_table.count_published(peer, 1, len(push.data))
-        self._deliver(datagram, 1, len(push.data))
-        if push.confirm:
-            self._confirm(datagram, peer)
+        self._delivery.publish(push, peer, now)
         if self.sequencer.remaining == 0:
             self._exhaust()
 
-    def _publish_run(self, batch: Batch, run: DatagramRun, count: int, now: float) -> None:
-        start, size = run.start, run.size
-        stop = start + count * size
-        confirm = batch.buffer[start] & CONFIRM
-        first = self.sequencer.take(count, now)
-        number_pushes(batch.buffer, start, stop, size, first)
-        burst = Burst(batch.view[start:stop], size)
-        self.repair_dispatcher.published(first, bytes(burst.data), size, now)
-        data_bytes = count * (size - DATA_HEADER.size)
-        self._client_table.count_published(run.peer, count, data_bytes)
-        self._deliver(burst, count, data_bytes)
-        if confirm:
-            self._confirm(burst, run.peer)
-
-    def _publish_again(self, batch: Batch, run: DatagramRun, count: int, now: float) -> None:
-        """Number the retransmitted PUSHes at the start of a run that have no number yet, and redeliver the others."""
-        redeliver, new, seen = self.repair_dispatcher.redeliver, run.start, set[bytes]()
-        for position in range(run.start, run.start + count * run.size, run.size):
-            data = bytes(batch.view[position + DATA_HEADER.size : position + run.size])
-            if data in seen or self.repair_dispatcher.has_numbered(data):
-                # The messages before it come first.
-                self._publish_rows(batch, run, new, position, now)
-                new, seen = position, set()
-                if redeliver(data, run.peer):
-                    self.counters.repeated += 1
-                    new += run.size
-                    continue
-            seen.add(data)
-        self._publish_rows(batch, run, new, run.start + count * run.size, now)
-
-    def _publish_rows(self, batch: Batch, run: DatagramRun, start: int, stop: int, now: float) -> None:
-        if start < stop:
-            self._publish_run(batch, run._replace(start=start), (stop - start) // run.size, now)
-
-    def _deliver(self, datagrams: Datagram | Burst, count: int, data_bytes: int) -> None:
-        self._flush_replies()
-        counters, subscribers = self.counters, self._client_table.subscribers
-        counters.published += count
-        counters.published_bytes += data_bytes
-        counters.delivered += count * len(subscribers)
-        counters.delivered_bytes += data_bytes * len(subscribers)
-        last = self._output.effects[-1] if self._output.effects else None
-        if last is not None and last.peers is subscribers and isinstance(last.datagrams, list):
-            last.datagrams.append(datagrams)
-        elif subscribers:
-            self._output.effects.append(Send([datagrams], subscribers))
-
-    def _confirm(self, datagrams: Datagram | Burst, peer: Address) -> None:
-        if not self._client_table.subscribes(peer):
-            self._send(datagrams, peer)
-
-    def _flush_replies(self) -> None:
-        """Send the replies to neighbouring REQUESTs, grouped by client."""
-        replies = self.repair_dispatcher.take_replies()
-        if replies:
-            self._output.effects += [Send(datagrams, (peer,)) for peer, datagrams in replies.items()]
-
     def _send(self, datagrams: Datagram | Burst, peer: Address) -> None:
-        self._flush_replies()
-        self._output.effects.append(Send([datagrams], (peer,)))
+        self._delivery.send(datagrams, peer)
+
+    def _number_from(self, sequencer: Sequencer, policy: IForwardPolicy, now: float) -> None:
+        """Number messages with ``sequencer``, and repair only what it has numbered."""
+        self.sequencer = sequencer
+        self.repair_dispatcher = RepairDispatcher(
+            self.config, policy, self._client_table, self.counters, sequencer.last, now
+        )
+        self._delivery = Delivery(sequencer, self.repair_dispatcher, self._client_table, self.counters, self._output)
 
     def _refusal_reason(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> str | None:
         if self._is_own(address):

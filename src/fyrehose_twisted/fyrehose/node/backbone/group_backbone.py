@@ -13,9 +13,9 @@ from fyrehose_twisted.fyrehose.events import ServedClient, StreamClaimRejected, 
 from fyrehose_twisted.fyrehose.node.backbone.authority import NumberingAuthority
 from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone, BackboneState
 from fyrehose_twisted.fyrehose.node.backbone.push_backlog import DUPLICATE_WINDOW
-from fyrehose_twisted.fyrehose.node.backbone.repair_dispatch import RepairDispatcher
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import MEMBER_RESERVE, BackboneStart, Sequencer
 from fyrehose_twisted.fyrehose.node.backbone.takeover import Takeover
+from fyrehose_twisted.fyrehose.node.base import earliest
 from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, encode, encode_deliver
 from fyrehose_twisted.fyrehose.wire.member_messages import Seam
 from fyrehose_twisted.fyrehose.wire.packets import (
@@ -119,10 +119,7 @@ class GroupBackbone(Backbone):
         self._now = now
         # What is known to have been given is never given up, even if no client that answers holds it.
         self._known_last = first - 1 if exact else min(max(authority.given, self.last_given), first - 1)
-        self.sequencer = Sequencer(first - 1, authority.bound, reserve)
-        self.repair_dispatcher = RepairDispatcher(
-            self.config, self._policy, self._client_table, self.counters, first - 1, now
-        )
+        self._number_from(Sequencer(first - 1, authority.bound, reserve), self._policy, now)
         self.state = BackboneState.TAKING_OVER
         self._published_before = self.counters.published
         self._takeover = Takeover(
@@ -235,8 +232,7 @@ class GroupBackbone(Backbone):
 
     def next_deadline(self) -> float | None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
-        deadlines = (super().next_deadline(), self._takeover_deadline)
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return earliest(super().next_deadline(), self._takeover_deadline)
 
     # What a group changes
 

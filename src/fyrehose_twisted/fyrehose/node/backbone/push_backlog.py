@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from fyrehose_twisted.datagrams import Batch, DatagramRun
 from fyrehose_twisted.effects import Address
+from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER
 from fyrehose_twisted.fyrehose.wire.envelope import unwrap
 from fyrehose_twisted.fyrehose.wire.packets import Push
 
@@ -39,6 +41,12 @@ class PushBacklog:
     def is_duplicate(self, data: bytes) -> bool:
         """Return whether this enveloped message is or was in the backlog, so that it must not get a second number."""
         return data in self._known_messages
+
+    def has_duplicate(self, batch: Batch, run: DatagramRun) -> bool:
+        """Return whether any of a run of PUSHes is a duplicate."""
+        if not self._known_messages:
+            return False
+        return any(self.is_duplicate(bytes(datagram[DATA_HEADER.size :])) for datagram in batch.datagrams(run))
 
     def add(self, push: Push, peer: Address) -> bool:
         """Add a PUSH. Return ``False`` if the backlog is full."""
