@@ -90,7 +90,7 @@ def _receive(node: Backbone, arrivals: list[tuple[bytes, Address]], now: float) 
         for datagram in effect.iter_datagrams():
             packet = decode(datagram)
             if isinstance(packet, Deliver):
-                assert packet.sequence <= node.sequencer.checkpoint.last
+                assert packet.sequence <= node.sequencer.last
                 assert len(packet.data) <= MAX_DELIVERABLE
             sent += len(datagram) * len(effect.peers)
     assert len(node.clients) <= MAX_CLIENTS

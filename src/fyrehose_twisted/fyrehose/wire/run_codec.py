@@ -27,6 +27,7 @@ NUMPY_MINIMUM = 128
 """The same for numpy, whose calls have a higher fixed cost."""
 
 _PUSHES = tuple(int(PacketType.PUSH | confirm | again) for confirm in (0, CONFIRM) for again in (0, AGAIN))
+_DELIVER = int(PacketType.DELIVER)
 _SEQUENCE = struct.Struct(">HI")
 _SEQUENCE_OFFSET = 3
 _TYPE_AND_LENGTH = PUSH_V1_HEADER
@@ -94,7 +95,7 @@ def number_pushes(buffer: bytearray, start: int, stop: int, size: int, first: in
     count = (stop - start) // size
     if count < VECTOR_MINIMUM:
         for sequence, position in enumerate(range(start, stop, size), first):
-            buffer[position] = PacketType.DELIVER
+            buffer[position] = _DELIVER
             _SEQUENCE.pack_into(buffer, position + _SEQUENCE_OFFSET, sequence >> 32, sequence & 0xFFFFFFFF)
         return
     near = first % _CYCLE
@@ -103,7 +104,7 @@ def number_pushes(buffer: bytearray, start: int, stop: int, size: int, first: in
         number_pushes(buffer, start, middle, size, first)
         number_pushes(buffer, middle, stop, size, first + _CYCLE - near)
         return
-    buffer[start:stop:size] = bytes((PacketType.DELIVER,)) * count
+    buffer[start:stop:size] = bytes((_DELIVER,)) * count
     position = start + _SEQUENCE_OFFSET
     for value in (first // _CYCLE).to_bytes(4, "big"):
         buffer[position:stop:size] = bytes((value,)) * count

@@ -53,15 +53,15 @@ class TestSequencer:
             before = sequencer.bound
             sequencer.take(count, now)
             assert max(before, sequencer.last) <= sequencer.bound <= MAX_SEQUENCE
-            assert sequencer.checkpoint == SequenceCheckpoint(sequencer.last, sequencer.bound)
+            assert sequencer.checkpoint == (sequencer.last, sequencer.bound)
 
     def test_a_new_sequencer_has_assigned_and_reserved_nothing(self) -> None:
         sequencer = Sequencer(0, 0)
-        assert sequencer.checkpoint == SequenceCheckpoint(0, 0)
+        assert sequencer.checkpoint == (0, 0)
         assert sequencer.remaining == MAX_SEQUENCE
 
     def test_a_bound_below_the_last_number_is_raised_to_it(self) -> None:
-        assert Sequencer(10, 5).checkpoint == SequenceCheckpoint(10, 10)
+        assert Sequencer(10, 5).checkpoint == (10, 10)
 
     def test_the_bound_is_extended_before_it_is_reached(self) -> None:
         sequencer = Sequencer(0, 0)
@@ -109,9 +109,9 @@ class TestSequencer:
     def test_the_bound_stops_at_the_maximum_sequence_number(self) -> None:
         sequencer = Sequencer(MAX_SEQUENCE - 100, MAX_SEQUENCE - 100)
         assert sequencer.take(99, 0.0) == MAX_SEQUENCE - 99
-        assert (sequencer.checkpoint, sequencer.remaining) == (SequenceCheckpoint(MAX_SEQUENCE - 1, MAX_SEQUENCE), 1)
+        assert (sequencer.checkpoint, sequencer.remaining) == ((MAX_SEQUENCE - 1, MAX_SEQUENCE), 1)
         assert sequencer.take(1, 0.0) == MAX_SEQUENCE
-        assert (sequencer.checkpoint, sequencer.remaining) == (SequenceCheckpoint(MAX_SEQUENCE, MAX_SEQUENCE), 0)
+        assert (sequencer.checkpoint, sequencer.remaining) == ((MAX_SEQUENCE, MAX_SEQUENCE), 0)
 
 
 class TestVolatileSequence:

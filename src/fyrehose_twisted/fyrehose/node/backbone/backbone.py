@@ -114,7 +114,7 @@ class Backbone(DatagramNode):
         )
         self._watchers_outdated = False
         self._watchers_due_at = now
-        self._persisted_checkpoint = self.sequencer.checkpoint
+        self._persisted = self.sequencer.checkpoint
         self._output.events += [
             ClientJoined(client, was_known=True) for client in self._client_table.restore(start.known_clients, now)
         ]
@@ -320,12 +320,12 @@ class Backbone(DatagramNode):
             self.repair_dispatcher.notify_watchers(self._last_announced, self._reported)
         self._delivery.flush_replies()
         effects, events = self._output.take()
-        mark = self.sequencer.checkpoint
+        checkpoint = self.sequencer.checkpoint
         changes = self._client_table.take_changes()
-        if mark == self._persisted_checkpoint and not changes:
+        if checkpoint == self._persisted and not changes:
             return Outputs(None, effects, events)
-        self._persisted_checkpoint = mark
-        return Outputs(SequenceCheckpoint(mark.last, mark.bound, changes), effects, events)
+        self._persisted = checkpoint
+        return Outputs(SequenceCheckpoint(*checkpoint, changes), effects, events)
 
     def _count_publishable(self, batch: Batch, run: DatagramRun, now: float) -> int:
         """Return how many messages at the beginning of a run can be numbered where they lie."""

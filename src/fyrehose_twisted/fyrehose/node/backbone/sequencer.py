@@ -119,9 +119,9 @@ class Sequencer:
         return MAX_SEQUENCE - self.last
 
     @property
-    def checkpoint(self) -> SequenceCheckpoint:
-        """State that must be durable now."""
-        return SequenceCheckpoint(self.last, self.bound)
+    def checkpoint(self) -> tuple[int, int]:
+        """Last assigned number and bound, which must be durable now."""
+        return self.last, self.bound
 
     def _extend_bound(self, last: int, now: float) -> None:
         if self._extended_at is not None and now > self._extended_at:
