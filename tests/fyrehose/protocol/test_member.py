@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import inf
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +29,6 @@ from fyrehose_twisted.fyrehose.wire.packets import Dialect, Keepalive
 from fyrehose_twisted.fyrehose.wire.token import make_token
 from fyrehose_twisted.interfaces import IClientMemory
 from fyrehose_twisted.net.boottime import BoottimeReactor
-from fyrehose_twisted.net.gso import SegmentingSocket
 from fyrehose_twisted.net.udp import DatagramPort
 
 reactor: Any = installed_reactor
@@ -226,12 +226,10 @@ def test_tokens_of_clients_are_checked_by_the_time_of_day() -> None:
             assert drops["token"] - before == refused
 
 
-def test_what_a_paused_leader_would_send_is_discarded_and_counted(
-    alone: Alone, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_paused_leader_would_send_is_discarded_and_counted(alone: Alone) -> None:
     sent: list[Any] = []
-    monkeypatch.setattr(alone.port, "segmenting_socket", SegmentingSocket.__new__(SegmentingSocket), raising=False)
-    monkeypatch.setattr(SegmentingSocket, "send", lambda self, burst, peer: sent.append(burst))
+    sender: Any = SimpleNamespace(send=lambda burst, peer: sent.append(burst))
+    alone.port.segmenting_socket = sender
     for send_before, count in ((inf, 1), (UPTIME + 1.0, 2), (UPTIME, 2), (UPTIME - 1.0, 2)):
         alone.node._send_before = send_before
         assert alone.port._sender(b"burst", CLIENT) is None  # type: ignore[arg-type]
