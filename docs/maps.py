@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterable, Sequence
 from configparser import ConfigParser
 from fnmatch import fnmatchcase
-from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from message_path import Turn, follow
+from sheet import GAP, HEIGHT, MARGIN, WIDTH, Sheet
 from twisted.plugins import fyrehose_twisted_plugins as plugins
 
 HERE = Path(__file__).parent
@@ -23,10 +23,7 @@ LAYERS, PROTOCOL, SERVICES, MESSAGE = (HERE / f"{name}.svg" for name in ("layers
 
 PACKAGE, EXAMPLE = "fyrehose_twisted", "fyrehose"
 """The package, and the protocol whose layers are drawn."""
-WIDTH = 760
-PURE, SHELL, MARGIN = "#e6f0fa", "#fdf0d5", 16
-HEIGHT, GAP = 26, 6
-"""Height of a box and distance between boxes, in pixels."""
+PURE, SHELL = "#e6f0fa", "#fdf0d5"
 
 
 class Contract(NamedTuple):
@@ -50,73 +47,6 @@ def read_contract(name: str, settings: Path = HERE.parent / "setup.cfg") -> Cont
     layers = parser[f"importlinter:contract:{name}"]["layers"].split("\n")
     pure = parser["importlinter:contract:pure"]["source_modules"].split("\n")
     return Contract([re.findall(r"\w+", line) for line in layers if line], [line for line in pure if line])
-
-
-class Sheet:
-    """SVG drawing that grows downwards."""
-
-    def __init__(self, title: str, width: int = WIDTH) -> None:
-        self.title, self.width, self.bottom = title, width, MARGIN
-        self._parts: list[str] = []
-
-    def box(self, x: float, y: float, width: float, text: str, fill: str, data: str = "") -> None:
-        """Draw a box with centred text; ``data`` is its ``data-name``, by which tests find it."""
-        self._parts.append(
-            f'<rect x="{x:.0f}" y="{y:.0f}" width="{width:.0f}" height="{HEIGHT}" rx="5" fill="{fill}" stroke="#444"'
-            f"{f' data-name={data!r}' if data else ''}/>".replace("'", '"')
-        )
-        self.text(x + width / 2, y + 17, text, anchor="middle")
-
-    def text(
-        self, x: float, y: float, text: str, *, anchor: str = "start", bold: bool = False, colour: str = "#222"
-    ) -> None:
-        """Draw a line of text."""
-        weight = ' font-weight="bold"' if bold else ""
-        self._parts.append(
-            f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}" fill="{colour}"{weight}>{escape(text)}</text>'
-        )
-
-    def line(self, x: float, y: float, to_x: float, to_y: float) -> None:
-        """Draw an arrow."""
-        self._parts.append(
-            f'<line x1="{x:.0f}" y1="{y:.0f}" x2="{to_x:.0f}" y2="{to_y:.0f}" stroke="#444" stroke-width="1.5"'
-            ' marker-end="url(#tip)"/>'
-        )
-
-    def frame(self, x: float, y: float, width: float, height: float) -> None:
-        """Draw a frame around a group of boxes."""
-        self._parts.append(
-            f'<rect x="{x:.0f}" y="{y:.0f}" width="{width:.0f}" height="{height:.0f}" rx="8" fill="none"'
-            ' stroke="#bbb"/>'
-        )
-
-    def flow(self, texts: Sequence[tuple[str, str, str]], left: float, right: float) -> None:
-        """Draw boxes from left to right in as many rows as needed; each has a text, a colour and a ``data-name``."""
-        x = left
-        for text, fill, name in texts:
-            width = 14 + 7.2 * len(text)
-            if x > left and x + width > right:
-                x, self.bottom = left, self.bottom + HEIGHT + GAP
-            self.box(x, self.bottom, width, text, fill, name)
-            x += width + GAP
-        self.bottom += HEIGHT + GAP
-
-    def render(self) -> str:
-        """Return the SVG. Its background is white, so that it is readable on pages of any colour."""
-        height = self.bottom + MARGIN - GAP
-        return "\n".join(
-            [
-                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {height}" width="{self.width}"'
-                f' height="{height}" font-family="sans-serif" font-size="13" role="img"'
-                f' aria-label="{escape(self.title)}">',
-                '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8"'
-                ' orient="auto"><path d="M0 0 10 5 0 10z" fill="#444"/></marker></defs>',
-                f'<rect width="{self.width}" height="{height}" rx="6" fill="#fff"/>',
-                *self._parts,
-                "</svg>",
-                "",
-            ]
-        )
 
 
 def _is_pure(module: str, patterns: Iterable[str]) -> bool:
