@@ -15,8 +15,15 @@ PY := $(VENV)/bin/python
 COMPILED := .venv-compiled
 SOURCES = $(shell find src compiling -name '*.py') setup.py setup.cfg pyproject.toml
 
+# Benchmarks that make bench and make bench-compiled run, by the ends of their names.
+BENCHES ?= race loss
+run_benches = set -e; for bench in $(BENCHES:%=benchmarks/bench_%.py); do echo "Running $$bench"; $(1) "$$bench"; done
+# Compiled nodes find what tests and benchmarks require in the other environment.
+share_requirements = site='import sysconfig; print(sysconfig.get_path("purelib"))'; \
+	$(PY) -c "$$site" > "$$($(COMPILED)/bin/python -c "$$site")/test_requirements.pth"
+
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-full test test-all test-rest test-compiled compiled wheel soak fuzz bench bench-all docs lint audit clean
+.PHONY: help demo demo-full test test-all test-rest test-compiled compiled wheel soak fuzz bench bench-compiled bench-docs bench-all docs lint audit clean
 
 help: ## list the targets
 	@echo "make <target>, where target is one of"
@@ -47,8 +54,7 @@ compiled: $(COMPILED)/.installed ## compile the nodes with mypyc into .venv-comp
 
 test-compiled: $(COMPILED)/.installed $(VENV)/.installed-test-all ## run the tests of what is compiled on compiled nodes
 	@echo "Running the tests of the compiled modules"
-	@site='import sysconfig; print(sysconfig.get_path("purelib"))'; \
-		$(PY) -c "$$site" > "$$($(COMPILED)/bin/python -c "$$site")/test_requirements.pth"
+	@$(share_requirements)
 	@PYTHONPATH=tests $(COMPILED)/bin/python -m suite.run --compiled
 
 wheel: $(COMPILED)/.required ## build a compiled wheel into dist/ and test it in a fresh environment
@@ -64,11 +70,15 @@ soak: $(VENV)/.installed-test-all ## run the long tests; SOAK_SECONDS=60 shorten
 fuzz: $(VENV)/.installed-fuzz ## fuzz every parser; FUZZ_SECONDS=60 shortens it
 	@$(PY) -m fuzz.run --seconds $(FUZZ_SECONDS) $(FUZZ_OPTIONS)
 
-bench: $(VENV)/.installed-bench ## compare with NATS, Redis and ZeroMQ; seven minutes
-	@echo "Running benchmarks/bench_race.py"
-	@$(PY) benchmarks/bench_race.py
-	@echo "Running benchmarks/bench_loss.py"
-	@$(PY) benchmarks/bench_loss.py
+bench: $(VENV)/.installed-bench ## compare with NATS, Redis and ZeroMQ; ten minutes; BENCHES="race parcels" chooses
+	@$(call run_benches,$(PY))
+
+bench-compiled: $(COMPILED)/.installed $(VENV)/.installed-bench ## the same with compiled nodes
+	@$(share_requirements)
+	@$(call run_benches,$(COMPILED)/bin/python)
+
+bench-docs: $(VENV)/.created ## write the results of the benchmarks into the documentation
+	@$(PY) docs/benchmark_figures.py build/bench
 
 bench-all: $(VENV)/.installed-test-all $(VENV)/.installed-bench ## run all benchmarks; hours
 	@set -e; for bench in benchmarks/bench_*.py; do \
