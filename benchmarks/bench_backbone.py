@@ -18,6 +18,8 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import NamedTuple
 
+from results import add_option, write
+
 from fyrehose_twisted.fyrehose.wire.codec import encode, encode_push
 from fyrehose_twisted.fyrehose.wire.packets import Flags, Keepalive
 from fyrehose_twisted.process.progress import ProgressBar
@@ -188,6 +190,7 @@ def main() -> None:
     parser.add_argument("--subscribers", type=int, default=4)
     parser.add_argument("--window", type=int, default=256, help="messages under way [%(default)s]")
     parser.add_argument("--round-trips", type=int, default=1_000)
+    add_option(parser, "backbone")
     options = parser.parse_args()
     results: dict[str, list[Result]] = {"plain relay": [], "backbone": []}
     plain, backbone = free_port(), free_port()
@@ -212,11 +215,14 @@ def main() -> None:
     )
     print("relay does none of that.\n")
     print(f"{'':<32}{'plain relay':>14}{'backbone':>14}{'ratio':>8}")
+    table: dict[str, dict[str, float]] = {}
     labels = ("messages/s", "deliveries per CPU-second", "round trip, median, µs", "round trip, 99 %, µs", "lost, %")
     for index, (label, scale) in enumerate(zip(labels, (1, 1, 1e6, 1e6, 100), strict=True)):
         theirs, ours = (median(result[index] for result in results[name]) * scale for name in results)
+        table[label] = {"backbone": ours, "plain relay": theirs}
         ratio = f"{ours / theirs:.2f}" if theirs else ""
         print(f"{label:<32}{theirs:>14,.1f}{ours:>14,.1f}{ratio:>8}")
+    write(options.json, {"alone": table}, f"medians of {options.rounds} rounds of {options.seconds:g} s")
 
 
 if __name__ == "__main__":

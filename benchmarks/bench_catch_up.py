@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from urllib.request import urlopen
 
 from bench_backbone import free_port
+from results import add_option, write
 from twisted.internet import defer, task
 
 from fyrehose_twisted.fyrehose.config import ClientConfig
@@ -161,6 +162,11 @@ async def measure(reactor: Any, options: argparse.Namespace) -> None:
         counts = " | ".join(f"{median(column):,.0f}" for column in list(zip(*figures, strict=True))[1:])
         rate = rates[bystanders]
         print(f"| {bystanders} | {rate:,.0f} | {rate / rates[options.bystanders[0]]:.2f} | {counts} |")
+    table = {
+        f"{bystanders}": {"messages/s": rate, "of none": rate / rates[options.bystanders[0]]}
+        for bystanders, rate in rates.items()
+    }
+    write(options.json, {"bystanders": table}, f"medians of {options.rounds} rounds of {options.messages:,} messages")
 
 
 def main() -> None:
@@ -171,6 +177,7 @@ def main() -> None:
     parser.add_argument("--bystanders", type=int, nargs="+", default=[0, 12, 200], help="how many [%(default)s]")
     parser.add_argument("--rounds", type=int, default=3, help="rounds [%(default)s]")
     parser.add_argument("--retransmit", type=int, default=0, help="MiB that the backbone keeps [%(default)s]")
+    add_option(parser, "catch_up")
     parser.add_argument("--bystand", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.bystand:

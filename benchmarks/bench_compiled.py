@@ -15,6 +15,8 @@ from random import Random
 from statistics import median
 from time import process_time
 
+from results import add_option, write
+
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
 from fyrehose_twisted.fyrehose.events import Messages
@@ -140,12 +142,14 @@ def main() -> None:
     """Run the cases in both environments and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="processes of each environment; default: %(default)s")
+    add_option(parser, "compiled")
     parser.add_argument("--case", help="run one case once and print its figure", choices=list(CASES))
     options = parser.parse_args()
     if options.case:
         factor, run = CASES[options.case]
         print(json.dumps(factor * run()))
         return
+    table: dict[str, dict[str, float]] = {}
     print("| CPU time | interpreted | compiled | ratio |\n| --- | --- | --- | --- |")
     for case in CASES:
         found: dict[str, list[float]] = {name: [] for name in ENVIRONMENTS}
@@ -154,8 +158,10 @@ def main() -> None:
                 command = [python, __file__, "--case", case]
                 done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
                 found[name].append(json.loads(done.stdout))
-        first, second = (median(found[name]) for name in ENVIRONMENTS)
+        table[case] = {name: median(found[name]) for name in ENVIRONMENTS}
+        first, second = table[case].values()
         print(f"| {case} | {first:.2f} | {second:.2f} | {second / first:.2f} |", flush=True)
+    write(options.json, {"compiled": table}, f"medians of {options.rounds} rounds, each in processes of their own")
 
 
 if __name__ == "__main__":

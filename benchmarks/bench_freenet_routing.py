@@ -28,11 +28,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from freenet import rivals
+from freenet import rivals, tables
 from freenet.reference import TABLE
 from freenet.report import print_beside, print_growth, print_million, print_swap, print_table
 from parcels.other_load import Busy, idle, share_of_others
 from race.machine import describe
+from results import DIRECTORY, write
 
 from fyrehose_twisted.experiments import Topology
 from fyrehose_twisted.experiments.measures.routing_stats import GreedyStudy, study
@@ -167,7 +168,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--beside-sizes", type=int, nargs="+", help="nodes of networks for others [10000 100000]")
     parser.add_argument("--beside-routes", type=int, help="on each of these [20000]")
     parser.add_argument("--seed", type=int, default=1, help="[%(default)s]")
-    parser.add_argument("--directory", type=Path, default=Path("build/bench"), help="for results [%(default)s]")
+    parser.add_argument("--directory", type=Path, default=DIRECTORY, help="for results [%(default)s]")
     parser.add_argument("--one-large", help=argparse.SUPPRESS)
     options = parser.parse_args()
     for name, (full, quick) in {
@@ -214,10 +215,12 @@ def main() -> None:
         print("WARNING: the machine is not idle, and rates are worth little.")
     print()
     well = [show(found[part]) for part, show in zip(PARTS, prints, strict=True) if part in found]
-    options.directory.mkdir(parents=True, exist_ok=True)
-    path = options.directory / "freenet_routing.json"
-    path.write_text(json.dumps({"machine": machine, "took": took, **found}, indent=1) + "\n")
-    print(f"Everything that was measured is in {path}.")
+    told: dict[str, Any] = {}
+    for part, make in zip(PARTS, (tables.routing, tables.lines, tables.million), strict=False):
+        if part in found:
+            told |= make(found[part])
+    how = f"means of {options.networks} networks with 95 % confidence intervals"
+    write(options.directory / "freenet_routing.json", told, how, machine, took=took, **found)
     if False in well:
         sys.exit(1)
 

@@ -29,9 +29,11 @@ from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
 
+from freenet import tables
 from freenet.figures import table
 from freenet.trees import KEYS, REPAIRS, SUBSCRIBERS, TREES, WAYS, Way, grow, measure_repair, measure_trees
 from race.machine import describe
+from results import add_option, write
 
 from fyrehose_twisted.experiments import Policy, Topology
 from fyrehose_twisted.process.progress import ProgressBar
@@ -267,6 +269,7 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=3, metavar="N", help="runs of what is timed [%(default)s]")
     parser.add_argument("--largest", type=int, default=100_000, metavar="N", help="nodes at most [%(default)s]")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="the first seed [%(default)s]")
+    add_option(parser, "freenet_trees")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -276,15 +279,20 @@ def main() -> int:
     print(
         ", ".join(f"{name} {value}" for name, value in describe().items() if name in ("processor", "cores", "Python"))
     )
-    well = True
+    well, told = True, dict[str, Any]()
     if "reference" in parts:
-        print_reference(measure_reference(options))
+        print_reference(rows := measure_reference(options))
+        told |= tables.reference(rows, interval)
     if "repair" in parts:
-        print_repairs(measure_repairs(options))
+        print_repairs(rows := measure_repairs(options))
+        told |= tables.repairs(rows, interval)
     if "speed" in parts:
-        well = print_speed(measure_speed(options)) and well
+        well = print_speed(rows := measure_speed(options)) and well
+        told |= tables.speed(rows)
     if "growth" in parts:
-        print_growth(measure_growth(options))
+        print_growth(rows := measure_growth(options))
+        told |= tables.growth(rows)
+    write(options.json, told, f"{options.networks} networks with 95 % confidence intervals, or {options.times} runs")
     return 0 if well else 1
 
 

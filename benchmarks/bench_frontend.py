@@ -12,7 +12,6 @@ Rates depend on the machine; compare the ratios of one run. Medians over rounds 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import selectors
@@ -27,7 +26,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from race.machine import describe
 from race.servers import Broker, Missing, start_ours, start_redis
+from results import add_option, write
 
 from fyrehose_twisted.process.progress import ProgressBar
 
@@ -57,6 +58,15 @@ class Kind(NamedTuple):
     answers: int
     connections: int
     window: int
+
+
+TOLD = {
+    "XADD, pipelined": "Redis, XADD, pipelined",
+    "XADD, single": "Redis, XADD",
+    "single POSTs": "frontend",
+    PLAIN: "bare twisted.web",
+}
+"""Names in the docs, if others."""
 
 
 class Result(NamedTuple):
@@ -307,8 +317,27 @@ def report(results: dict[str, list[Result]], options: argparse.Namespace) -> Non
     print(f"\nSingle POSTs, of twisted.web: {rates['single POSTs'] / rates[PLAIN]:.2f} of the rate,", end=" ")
     print(f"{plain / posts:.2f} for each CPU-second")
     print(f"NDJSON: {rates['NDJSON'] / NDJSON_LINES:,.0f} batches/s of {NDJSON_LINES:,} lines")
-    if options.json:
-        options.json.write_text(json.dumps({name: [tuple(one) for one in each] for name, each in results.items()}))
+    how = f"medians of {options.rounds} rounds of {options.seconds:g} s"
+    write(options.json, tables(results), how, describe(), rounds=results)
+
+
+def tables(results: dict[str, list[Result]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the tables for the docs: ways to publish many messages, and single POSTs."""
+    found = {}
+    for table, rate, names in (
+        ("pub", "messages/s", ("fyrehose pub", "lines", "NDJSON", "PublisherProtocol", "XADD, pipelined")),
+        ("posts", "POSTs/s", ("single POSTs", PLAIN, "XADD, single")),
+    ):
+        medians = {
+            TOLD.get(name, name): Result(*map(median, zip(*results[name], strict=True)))
+            for name in names
+            if name in results
+        }
+        found[table] = {
+            rate: {name: each.messages_per_second for name, each in medians.items()},
+            "CPU of the service, µs": {name: each.cpu for name, each in medians.items()},
+        }
+    return found
 
 
 def main() -> None:
@@ -317,7 +346,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each client, each round [%(default)g]")
     parser.add_argument("--size", type=int, default=128, help="bytes of a message [%(default)s]")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
+    add_option(parser, "frontend")
     parser.add_argument("--client", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.client:

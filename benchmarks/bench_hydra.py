@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import signal
 import sys
 import tempfile
@@ -34,10 +33,12 @@ from hydra import relays
 from hydra.failovers import CUT_OFF, KILLED, NO_SERVER, TERMINATED, UNGUARDED, Failover, Failovers
 from hydra.networks import IrcServer
 from hydra.report import as_json, print_failovers, print_lines, print_rates, print_wants
+from hydra.tables import tables
 from parcels import failover as others
 from parcels.nodes import Unfit
 from parcels.other_load import Busy, idle, share_of_others
 from race.servers import Missing
+from results import DIRECTORY, given, write
 
 from fyrehose_twisted.process.progress import ProgressBar
 
@@ -212,7 +213,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--relay-rounds", type=int, help="[3]")
     parser.add_argument("--seconds", type=float, help="of each measurement of rates [3]")
     parser.add_argument("--seed", type=int, default=1, help="of the moments of kills [%(default)s]")
-    parser.add_argument("--directory", type=Path, default=Path("build/bench"), help="for results [%(default)s]")
+    parser.add_argument("--directory", type=Path, default=DIRECTORY, help="for results [%(default)s]")
     options = parser.parse_args()
     for name, (full, quick) in {
         "networks": (5, 4),
@@ -242,12 +243,10 @@ def main() -> None:
         print(f"{name}: {fact}")
     print("\n".join(notes), "\n")
     well = measuring.report()
-    options.directory.mkdir(parents=True, exist_ok=True)
+    how = f"{len(measuring.failovers)} failovers, several networks at once"
+    more = {"notes": notes, "options": given(options), **measuring.as_json()}
     path = options.directory / "hydra.json"
-    shown = {name: value for name, value in vars(options).items() if name != "directory"}
-    everything = {"machine": machine, "notes": notes, "options": shown, **measuring.as_json()}
-    path.write_text(json.dumps(everything, indent=1) + "\n")
-    print(f"Everything that was measured, with what nodes logged, is in {path}.")
+    write(path, tables(measuring.failovers, measuring.others, measuring.rates), how, machine, **more)
     if not well:
         sys.exit(1)
 

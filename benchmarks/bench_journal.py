@@ -23,6 +23,7 @@ from random import Random
 from statistics import median
 from typing import Any, NamedTuple
 
+from results import add_option, medians, write
 from rivals import FIRST, FROM_ROWS, LAST, OURS, TIDY, Factory, PlainFile, Row, available
 
 from fyrehose_twisted.process.progress import ProgressBar
@@ -36,6 +37,8 @@ INTERVAL = 1.0
 LOOKUP = 100
 START = 1_700_000_000_000_000
 Figures = dict[str, list[list[float]]]
+FOUND: dict[str, dict[str, float]] = {}
+"""Rows for the docs."""
 """Figures by store and round, one for each column of the table."""
 
 
@@ -209,10 +212,13 @@ def appends(stores: dict[str, Factory], rows: Rows, options: argparse.Namespace)
             for name in stores
         }
         table("Appended, each group durable: records/s", [f"groups of {group:,}" for group in groups], rates)
+        keep([f"durable groups of {group:,}" for group in groups], rates)
     if "latency" in options.only:
         for group in groups[:2]:
             times = {name: [latency(each.seconds) for each in results[name, group]] for name in stores}
             table(f"Group commit of {group:,}: µs", ["median", "99 %", "longest"], times, merge=(median, median, max))
+            if group == GROUPS[1]:
+                keep([f"commit of {group:,}, median, µs", f"commit of {group:,}, 99 %, µs"], times)
 
 
 def as_columns(name: str) -> str:
@@ -233,6 +239,7 @@ def interval(stores: dict[str, Factory], rows: Rows, options: argparse.Namespace
         with fresh(options.directory) as path:
             rates[name].append([append(factory, path, rows, 100, options.seconds, sync_each=False).rate])
     table(f"Appended, synced each {INTERVAL:g} s and in the end: records/s", ["groups of 100"], rates)
+    keep(["synced each second, groups of 100"], rates)
 
 
 def filled(stores: dict[str, Factory], rows: Rows, options: argparse.Namespace) -> None:
@@ -263,10 +270,14 @@ def filled(stores: dict[str, Factory], rows: Rows, options: argparse.Namespace) 
                 if columns:
                     scans[as_columns(name)].append([scan_columns(store, options.records)])
     if "range" in options.only:
+        keep([f"lookup of {LOOKUP} records, µs"], {name: each for name, each in lookups.items() if name in stores})
         table(f"Look-up of {LOOKUP} consecutive records, in a store {title}: µs", ["median"], lookups)
     if "scan" in options.only:
+        keep(["full scan as tuples"], {name: each for name, each in scans.items() if name in stores})
+        keep(["full scan as columns"], {name: scans[as_columns(name)] for name in stores if as_columns(name) in scans})
         table(f"Scan of a store {title}, as Python tuples unless it says columns: records/s", ["records/s"], scans)
     if "size" in options.only:
+        keep(["all bytes of a record", "bytes beside a payload"], sizes)
         table(f"On disk, in a store {title}, settled and closed: bytes a record", ["all", "overhead"], sizes)
 
 
@@ -291,6 +302,14 @@ def recovery(stores: dict[str, Factory], _rows: Rows, options: argparse.Namespac
     if large:
         title = f"The same with {options.recovery_gb:g} GB of payloads ({records:,} records) beforehand, once: ms"
         table(title, ["after the kill", "after close()", "GB on disk"], large)
+        keep([f"open after kill -9 with {options.recovery_gb:g} GB, ms"], large)
+
+
+def keep(labels: Sequence[str], figures: Figures) -> None:
+    """Keep medians of the first figures as rows for the docs."""
+    for name, rounds in figures.items():
+        for label, value in zip(labels, medians(rounds), strict=False):
+            FOUND.setdefault(label, {})[name] = value
 
 
 def table(title: str, heads: Sequence[str], figures: Figures, merge: Sequence[Callable[..., float]] = ()) -> None:
@@ -333,6 +352,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=2_000_000, help="to look up and scan [%(default)s]")
     parser.add_argument("--lookups", type=int, default=2_000, help="each time [%(default)s]")
     parser.add_argument("--recovery-gb", type=float, default=1.0, help="of payloads; 0 for none [%(default)g]")
+    add_option(parser, "journal")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -362,6 +382,8 @@ def main() -> None:
     ):
         if set(kinds) & set(options.only):
             measure(stores, rows, options)
+    how = f"medians of {options.rounds} rounds of {options.seconds:g} s on {file_system(options.directory)}"
+    write(options.json, {"databases": FOUND}, how)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
@@ -35,6 +35,7 @@ from statistics import median
 from typing import Any
 
 from bench_backbone import TICKS, free_port
+from results import Tables, add_option, medians, write
 from twisted.internet.protocol import DatagramProtocol
 
 from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol
@@ -385,8 +386,8 @@ def held_all(directory: Path, first: int, last: int) -> None:
             raise SystemExit(f"The journal has {found:,} of {last - first + 1:,} messages, and {lost:,} lost ones")
 
 
-def keep(options: argparse.Namespace) -> None:
-    """Measure and print the sustained rates of receivers."""
+def keep(options: argparse.Namespace) -> Tables:
+    """Measure and print the sustained rates of receivers; return the table for the docs."""
     live = "--from", "live"
     receivers: dict[str, Callable[[Stage], Process]] = {
         "journal, --fsync batch": lambda stage: stage.journal("one", *live, "--fsync", "batch"),
@@ -399,10 +400,17 @@ def keep(options: argparse.Namespace) -> None:
         figures[name].append(keep_up(receivers[name], options))
     heads = ["messages/s", "CPU-s/million", "backbone's", "lost", "repaired"]
     table(f"Kept up with for {options.seconds:g} s, window {options.window}", heads, figures, ratios=2)
+    told = {
+        "journal, --fsync batch": "journal, by batch",
+        "journal, --fsync 1": "journal, each second",
+        "subscriber": "subscriber without a disk",
+    }
+    labels = ("messages/s", "CPU seconds per million messages, s")
+    return {"journal-service": by_figure(figures, labels, told)}
 
 
-def catch_up(options: argparse.Namespace) -> None:
-    """Measure and print the time to receive the contents of a journal."""
+def catch_up(options: argparse.Namespace) -> Tables:
+    """Measure and print the time to receive the contents of a journal; return the table for the docs."""
     by_datagrams: dict[str, Callable[[Stage], Process]] = {
         "another journal": lambda stage: stage.journal("late", "--from", "1"),
         "another journal, --fsync 1": lambda stage: stage.journal("late", "--from", "1", "--fsync", "1"),
@@ -432,6 +440,11 @@ def catch_up(options: argparse.Namespace) -> None:
                     add(figures, f"RemoteJournal, as {how}", options.messages, seconds, used)
     heads = ["messages/s", "CPU-s/million", "holder's", "backbone's"]
     table(f"Caught up with {options.messages:,} messages that one journal holds", heads, figures, ratios=2)
+    told = {
+        "subscriber": "a subscriber",
+        **{f"RemoteJournal, as {how}": f"`--serve`, as {how}" for how in ("blocks", "records")},
+    }
+    return {"catch-up": by_figure(figures, ("messages/s",), told)}
 
 
 def add(figures: Figures, name: str, count: int, seconds: float, used: list[float]) -> None:
@@ -534,14 +547,31 @@ def latencies(fsync: str, rate: int, options: argparse.Namespace) -> list[float]
     return [median(found) / 1e6, found[len(found) * 99 // 100] / 1e6, len(came) / elapsed, len(came) / commits]
 
 
-def latency(options: argparse.Namespace) -> None:
-    """Measure and print the time until a message is durable."""
+def latency(options: argparse.Namespace) -> Tables:
+    """Measure and print the time until a message is durable; return the table for the docs."""
     cases = {f"{fsync}, {rate:,} a second": (fsync, rate) for fsync in FSYNCS for rate in options.rates}
     figures: Figures = {name: [] for name in cases}
     for name in in_turn(cases, options.rounds, "latency"):
         figures[name].append(latencies(*cases[name], options))
     heads = ["median, ms", "99 %, ms", "messages/s", "a commit"]
     table(f"From DELIVER to durable, {options.latency_seconds:g} s each; --fsync and rate", heads, figures, ratios=2)
+    rows: dict[str, dict[str, float]] = {}
+    for name, (fsync, rate) in cases.items():
+        middle, most = medians(figures[name])[:2]
+        rows.setdefault(f"{rate:,} messages/s, median", {})[told(fsync)] = middle
+        rows.setdefault(f"{rate:,} messages/s, 99 %", {})[told(fsync)] = most
+    return {"commit": rows}
+
+
+def told(fsync: str) -> str:
+    """Return a policy as the docs name it."""
+    return {"batch": "by batch", "1": "each second"}.get(fsync, f"each {fsync} s")
+
+
+def by_figure(figures: Figures, labels: Sequence[str], told: dict[str, str]) -> dict[str, dict[str, float]]:
+    """Return the first figures of all cases, a row for each label."""
+    merged = {told.get(name, name): medians(rounds) for name, rounds in figures.items()}
+    return {label: {name: values[at] for name, values in merged.items()} for at, label in enumerate(labels)}
 
 
 def in_turn(cases: dict[str, Any], rounds: int, what: str) -> Iterator[str]:
@@ -586,14 +616,17 @@ def main() -> None:
         default=[100, 1_000, 10_000],
         help="messages a second of latency [%(default)s]",
     )
+    add_option(parser, "journal_service")
     options = parser.parse_args()
     options.only = options.only.split(",")
     if unknown := set(options.only) - set(KINDS):
         parser.error(f"--only does not know {', '.join(sorted(unknown))}")
     print(f"{options.size}-byte messages; {options.rounds} rounds; {os.cpu_count()} cores for all processes")
+    tables: dict[str, Any] = {}
     for kind, measure in zip(KINDS, (keep, catch_up, latency), strict=True):
         if kind in options.only:
-            measure(options)
+            tables |= measure(options)
+    write(options.json, tables, f"medians of {options.rounds} rounds, a rate for {options.seconds:g} s")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from urllib.request import urlopen
 
 from race.machine import describe
 from race.servers import NATS, PATIENCE, Broker, Missing, free_port, program, start_ours
+from results import add_option, write
 
 from fyrehose_twisted.process.progress import ProgressBar
 
@@ -40,6 +41,13 @@ Publish = Callable[[bytes], Awaitable[object]]
 
 DISK = "append and fdatasync"
 JETSTREAM, ALWAYS = "JetStream", "JetStream, sync always"
+NAMES = {
+    DISK: "append and `fdatasync`",
+    "fyrehose, kept=0": "`kept=0`",
+    "fyrehose, kept=1, --fsync batch": "`kept=1`",
+    "fyrehose, kept=2, --fsync batch": "`kept=2`",
+}
+"""Names of systems in the docs, if others."""
 SYNCED, NOT_SYNCED = "synced", "not synced"
 
 
@@ -261,6 +269,23 @@ def report(results: dict[System, list[Figures]], missing: dict[str, str], option
         print(f"{name}: {why}")
 
 
+def table(results: dict[System, list[Figures]], flight: int) -> dict[str, dict[str, float]]:
+    """Return the table for the docs."""
+    rows: dict[str, dict[str, float]] = {}
+    for system, rounds in results.items():
+        name = NAMES.get(system.name, system.name)
+        figures = Figures(*(median(column) for column in zip(*rounds, strict=True)))
+        for label, value in (
+            ("one at a time/s", figures.alone),
+            (f"{flight} in flight/s", figures.together if system.kind != DISK else None),
+            ("median, ms", figures.median * 1e3),
+            ("99 %, ms", figures.p99 * 1e3),
+        ):
+            if value is not None:
+                rows.setdefault(label, {})[name] = value
+    return rows
+
+
 def main() -> None:
     """Run the rounds and print medians and ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -270,7 +295,7 @@ def main() -> None:
     parser.add_argument("--flight", type=int, default=64, help="messages in flight [%(default)s]")
     parser.add_argument("--fsync", nargs="+", default=["batch", "0.1"], help="of the journals [%(default)s]")
     parser.add_argument("--directory", type=Path, help="disk to measure [default: that of temporary files]")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
+    add_option(parser, "kept")
     parser.add_argument("--client", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.client:
@@ -283,9 +308,9 @@ def main() -> None:
             for system, rounds in results.items():
                 rounds.append(run(system, options))
     report(results, missing, options)
-    if options.json:
-        told = [{**system._asdict(), "rounds": [one._asdict() for one in rounds]} for system, rounds in results.items()]
-        options.json.write_text(json.dumps({"machine": describe(), "systems": told}, indent=1))
+    told = [{**system._asdict(), "rounds": [one._asdict() for one in rounds]} for system, rounds in results.items()]
+    how = f"medians of {options.rounds} rounds of {options.seconds:g} s"
+    write(options.json, {"kept": table(results, options.flight)}, how, describe(), systems=told)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ the number of repairs. It needs root.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -41,6 +40,7 @@ from race.bulk import Cell, Target
 from race.link import Link
 from race.machine import describe
 from race.servers import NATS, OURS, Broker, Missing, Place, start_nats, start_ours
+from results import DIRECTORY, write
 
 from fyrehose_twisted.process.progress import ProgressBar
 
@@ -236,23 +236,42 @@ def available(options: argparse.Namespace) -> list[str]:
     return list(options.system)
 
 
-def draw_plot(results: Results, options: argparse.Namespace, path: Path) -> None:
-    """Write the plot and print its path."""
-    if find_spec("matplotlib") is None:
-        print("There is no plot: pip install matplotlib")
-        return
-    from race.plot import draw_loss
+def tables(results: Results, options: argparse.Namespace) -> dict[str, dict[str, dict[str, float | None]]]:
+    """Return the tables for the docs."""
+    found: dict[str, dict[str, dict[str, float | None]]] = {}
+    names = {OURS: OURS, NATS_PY: NATS}
+    shares = {loss: f"{loss:.0%}".replace("%", " %") if loss else "none" for loss in options.loss}
+    if LINK in options.network:
+        found["loss"] = {
+            share: {name: results.rate(LINK, loss, system) for system, name in names.items()}
+            for loss, share in shares.items()
+        }
+        found["loss-cpu"] = {
+            f"{side}, {share} lost": {
+                name: scaled_up(results.message_cost(Case(LINK, loss, system), load)) for system, name in names.items()
+            }
+            for side, load in zip(("server", "clients"), LOADS, strict=True)
+            for loss, share in shares.items()
+        }
+    if LOOPBACK in options.network:
+        clean, lossy = "without loss", "1 % lost"
+        found["loss-loopback"] = {
+            "messages/s": {lossy: results.rate(LOOPBACK, 0.01, OURS), clean: results.rate(LOOPBACK, 0.0, OURS)},
+            **{
+                f"a repair: {side}, µs": {lossy: scaled_up(results.repair_cost(LOOPBACK, 0.01, load))}
+                for side, load in zip(("backbone", "clients"), LOADS, strict=True)
+            },
+        }
+    return found
 
-    rates = {
-        system: {loss: rate for loss in options.loss if (rate := results.rate(LINK, loss, system)) is not None}
-        for system in options.system
-    }
-    for drawn in draw_loss(rates, path):
-        print(f"The plot is in {drawn}.")
+
+def scaled_up(seconds: float | None) -> float | None:
+    """Return microseconds."""
+    return None if seconds is None else seconds * 1e6
 
 
 def main() -> None:
-    """Measure, print, and write the results and the plot."""
+    """Measure, print, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement [%(default)g]")
@@ -262,7 +281,7 @@ def main() -> None:
     parser.add_argument("--network", action="append", choices=(LINK, LOOPBACK), help="measure this one only")
     parser.add_argument("--system", action="append", choices=(OURS, NATS_PY), help="measure this one only")
     parser.add_argument("--offload", action="store_true", help="leave segmentation offload on")
-    parser.add_argument("--directory", type=Path, default=Path("build/bench"), help="for results [%(default)s]")
+    parser.add_argument("--directory", type=Path, default=DIRECTORY, help="for results [%(default)s]")
     options = parser.parse_args()
     options.loss = options.loss or list(LOSSES)
     options.network = options.network or [LINK, LOOPBACK]
@@ -274,13 +293,9 @@ def main() -> None:
             print(f"Skipped: {missing}")
             return
     report(results, options)
-    options.directory.mkdir(parents=True, exist_ok=True)
-    path = options.directory / "loss.json"
     rounds = [{**case._asdict(), "rounds": figures} for case, figures in results.rounds.items()]
-    path.write_text(json.dumps({"machine": describe(), "rounds": rounds}, indent=1) + "\n")
-    print(f"Everything that was measured is in {path}.")
-    if LINK in options.network:
-        draw_plot(results, options, path)
+    how = f"medians of {options.rounds} rounds of {options.seconds:g} s"
+    write(options.directory / "loss.json", tables(results, options), how, describe(), rounds=rounds)
     if results.failures:
         sys.exit(1)
 

@@ -21,7 +21,6 @@ differ between machines; compare the ratios of one run.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import subprocess
@@ -30,7 +29,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -48,8 +46,10 @@ from parcels.ours import OurCluster
 from parcels.publishers import SIZE, Load, echo, publish
 from parcels.report import print_failover, print_growth, print_loads, print_wants
 from parcels.syncobj import SyncObjCluster
+from parcels.tables import tables
 from race.machine import describe
 from race.servers import Missing, program
+from results import DIRECTORY, given, write
 
 from fyrehose_twisted.process.progress import ProgressBar
 
@@ -279,7 +279,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--silences", type=int, help="of our leader [3]")
     parser.add_argument("--kills-of-others", type=int, help="of the leader of each other system [5]")
     parser.add_argument("--seed", type=int, default=1, help="of the moments of kills [%(default)s]")
-    parser.add_argument("--directory", type=Path, default=Path("build/bench"), help="for results [%(default)s]")
+    parser.add_argument("--directory", type=Path, default=DIRECTORY, help="for results [%(default)s]")
     options = parser.parse_args()
     short = {"rounds": 1, "seconds": 0.2, "warm_up": 0.1, "kills": 2, "silences": 1, "kills_of_others": 2}
     full = {"rounds": 3, "seconds": 0.7, "warm_up": 0.3, "kills": 7, "silences": 3, "kills_of_others": 5}
@@ -291,27 +291,17 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure, print, and write the results and the plot."""
+    """Measure, print, and write the results."""
     options, machine = parse(), facts()
     # SIGTERM must end the nodes as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         results = measure(options, Path(directory))
     report(results, options, machine)
-    options.directory.mkdir(parents=True, exist_ok=True)
-    path = options.directory / "parcels.json"
-    shown = {name: value for name, value in vars(options).items() if name != "directory"}
     wants = [want._asdict() for want in wanted.wants(results)]
-    everything = {"machine": machine, "options": shown, "wanted": wants, **results.as_json()}
-    path.write_text(json.dumps(everything, indent=1) + "\n")
-    print(f"Everything that was measured is in {path}.")
-    if find_spec("matplotlib") is None:
-        print("There is no plot: pip install matplotlib")
-    else:
-        from parcels.plot import draw
-
-        for drawn in draw(results, options.directory, machine):
-            print(f"The plot is in {drawn}.")
+    how = f"medians of {options.rounds} rounds of {options.seconds:g} s; {options.kills} kills of a leader"
+    more = {"options": given(options), "wanted": wants, **results.as_json()}
+    write(options.directory / "parcels.json", tables(results), how, machine, **more)
     if results.failures:
         sys.exit(1)
 

@@ -18,7 +18,6 @@ between machines; compare the ratios of one run.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import sys
@@ -39,6 +38,8 @@ from race.crowd import Crowd
 from race.latency import Pace
 from race.machine import describe
 from race.servers import C_RELAY, NATS, OURS, PLAIN, REDIS, ZEROMQ, Broker, Brokers
+from race.tables import tables
+from results import DIRECTORY, given, write
 
 from fyrehose_twisted.process.progress import ProgressBar
 
@@ -269,7 +270,7 @@ class Results:
         """Return all results, for a JSON file."""
         return {
             "machine": describe(),
-            "options": {name: value for name, value in vars(options).items() if name != "directory"},
+            "options": given(options),
             "missing": self.missing,
             "failures": self.failures,
             "rounds": self.rounds,
@@ -477,7 +478,7 @@ def report(results: Results, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Measure, print, and write the results and the plot."""
+    """Measure, print, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement of throughput [%(default)g]")
@@ -489,31 +490,16 @@ def main() -> None:
     parser.add_argument("--size", type=int, action="append", help="of broker; may be repeated [64, 128, 1024]")
     parser.add_argument("--crowd", type=int, default=1_000, help="subscribers in the crowd [%(default)s]")
     parser.add_argument("--crowd-rate", type=float, default=100.0, help="messages/s to the crowd [%(default)g]")
-    parser.add_argument("--directory", type=Path, default=Path("build/bench"), help="for results [%(default)s]")
+    parser.add_argument("--directory", type=Path, default=DIRECTORY, help="for results [%(default)s]")
     options = parser.parse_args()
     options.fan_out, options.size = options.fan_out or list(FAN_OUTS), options.size or list(SIZES)
     with tempfile.TemporaryDirectory() as directory:
         results = measure(options, Path(directory))
     report(results, options)
-    options.directory.mkdir(parents=True, exist_ok=True)
-    path = options.directory / "race.json"
-    path.write_text(json.dumps(results.as_json(options), indent=1) + "\n")
-    print(f"Everything that was measured is in {path}.")
-    if options.only is None and options.system is None:
-        if find_spec("matplotlib") is None:
-            print("There is no plot: pip install matplotlib")
-        else:
-            draw_plot(results, options)
+    how = f"medians of {options.rounds} rounds of {options.seconds:g} s"
+    write(options.directory / "race.json", tables(results), how, **results.as_json(options))
     if results.failures:
         sys.exit(1)
-
-
-def draw_plot(results: Results, options: argparse.Namespace) -> None:
-    """Write the plot and print its path."""
-    from race.plot import draw
-
-    for drawn in draw(results, options):
-        print(f"The plot is in {drawn}.")
 
 
 if __name__ == "__main__":

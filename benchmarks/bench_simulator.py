@@ -24,6 +24,7 @@ from random import Random
 from statistics import median
 from typing import Any, NamedTuple
 
+from results import add_option, write
 from twisted.internet.task import Clock
 
 from fyrehose_twisted.datagrams import Batch
@@ -477,6 +478,16 @@ class Measurement:
         return median(result[what] for result in self.results)
 
 
+TOLD = {
+    "bare heap": "`heapq`",
+    "idle hosts": "hosts",
+    "HeapClock": "`HeapClock`",
+    "task.Clock": "`task.Clock`",
+    "network": "simulated network",
+    "driven": "driver on `HeapClock`",
+    "driven, task.Clock": "driver on `task.Clock`",
+}
+"""Names in the docs, if others."""
 MEASURES: dict[str, Callable[..., Figures]] = {
     "bare heap": bare_heap,
     "scheduler": scheduler,
@@ -496,6 +507,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one short round, and at most 1,000 clients")
     parser.add_argument("--rounds", type=int, default=3, help="[%(default)s]")
+    add_option(parser, "simulator")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
@@ -533,6 +545,33 @@ def main() -> None:
     print_alone(alone)
     print_crowds(crowds)
     print_memory(remembered, crowds[sizes[-1]][0])
+    how = f"medians of {rounds} rounds; more than 1,000 clients once"
+    write(options.json, tables(alone, crowds, remembered), how)
+
+
+def tables(
+    alone: Sequence[Measurement], crowds: dict[int, list[Measurement]], remembered: Measurement
+) -> dict[str, dict[str, dict[str, float | None]]]:
+    """Return the tables for the docs."""
+    simulated: dict[str, dict[str, float | None]] = {}
+    for label, figure in (("datagrams", "datagrams/s"), ("simulated seconds", "simulated s/s")):
+        for clients, measurements in crowds.items():
+            cells = {TOLD[each.name]: each.figure(figure) for each in measurements if each.name in TOLD}
+            simulated[f"{label}, {clients:,} clients"] = cells
+    of = {what: remembered.figure(what) or 0.0 for what in remembered.results[0]}
+    parts = {
+        "its node": of["node"],
+        "its host and two paths": of["Host"] + of["Paths"],
+        "its random generator": of["rng"],
+    }
+    return {
+        "scheduler": {"events": {TOLD.get(each.name, each.name): each.figure("events/s") for each in alone}},
+        "simulator": simulated,
+        "simulator-memory": {
+            "all": {"bytes": sum(of[what] for what in ("node", "rng", "Host", "Paths", "connected"))},
+            **{name: {"bytes": value} for name, value in parts.items()},
+        },
+    }
 
 
 def print_alone(measurements: Sequence[Measurement]) -> None:

@@ -26,6 +26,8 @@ from random import Random
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+import results
+
 from fyrehose_twisted.journal.arrow.parquet import export
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.layout import make_directory
@@ -39,6 +41,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 HERE = Path(__file__).parent
+FOUND: dict[str, dict[str, dict[str, float]]] = {"spark": {}, "spark-verify": {}}
+"""Tables for the docs."""
+TOLD = {
+    "Parquet as Spark does it": "Parquet",
+    "Parquet, a file each": "Parquet",
+    "read_journal, sealed": "`read_journal`, sealed",
+    "source": "`read_journal`",
+    "read_journal": "`read_journal`",
+    "the same, columns named": "one column",
+    "query_journal": "`query_journal`",
+    "row tuples": "tuples",
+}
+"""Names in the docs, if others."""
 KINDS = ("scan", "small", "verify", "start")
 SMALL_RECORDS = 1_000
 """Records of each of many small streams."""
@@ -180,7 +195,8 @@ def small(options: argparse.Namespace, directory: Path) -> None:
 
 
 def show(title: str, seconds: dict[str, list[float]], base: str, rows: int, size: int) -> None:
-    """Print a table of rates."""
+    """Print a table of rates, and keep it for the docs."""
+    FOUND["spark"][title] = {TOLD.get(name, name): median(took) for name, took in seconds.items()}
     print(f"\n{title}, {rows:,} rows")
     print(f"{'':<26}{'seconds':>10}{'M rows/s':>12}{'MB/s':>10}{'of Parquet':>12}")
     reference = median(seconds[base])
@@ -216,6 +232,12 @@ def comparing(options: argparse.Namespace, directory: Path) -> None:
             f"{peak['worker'] >> 10:>11,}{peak['jvm'] >> 10:>8,}{found[0]['status']:>8}",
             flush=True,
         )
+        FOUND["spark-verify"][f"{millions:g} million"] = {
+            "s": took,
+            "driver, MB": peak["driver"] >> 10,
+            "largest worker, MB": peak["worker"] >> 10,
+            "Java, MB": peak["jvm"] >> 10,
+        }
         for place in places:
             shutil.rmtree(place)
 
@@ -330,6 +352,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=10_000_000, help="to scan [%(default)s]")
     parser.add_argument("--streams", type=int, default=200, help="small ones to read together [%(default)s]")
     parser.add_argument("--verify", default="1,10,50", help="millions of records to compare [%(default)s]")
+    results.add_option(parser, "spark")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -349,6 +372,8 @@ def main() -> None:
         for kind, measure in (("scan", scans), ("small", small), ("verify", comparing), ("start", starting)):
             if kind in options.only:
                 measure(options, Path(made))
+    tables = {name: rows for name, rows in FOUND.items() if rows}
+    results.write(options.json, tables, f"medians of {options.rounds} rounds, {options.records:,} records")
 
 
 if __name__ == "__main__":

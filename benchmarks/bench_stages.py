@@ -23,7 +23,6 @@ Times differ between machines and with other load; medians and counts of nodes h
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -39,6 +38,8 @@ from parcels.nodes import Unfit
 from parcels.other_load import Busy, share_of_others
 from race.machine import describe
 from race.servers import NATS, OURS, Missing
+from results import DIRECTORY
+from results import write as write_results
 from stages.clients import PARCELS
 from stages.counters import why_not
 from stages.counts import Counts, count
@@ -47,6 +48,7 @@ from stages.nodes import Recording, record_cluster, record_stream
 from stages.processes import Outcome, Pace, Round, cases
 from stages.replay import Summary, Times, replay_cold, rounds_of, summarise
 from stages.stamps import cost
+from stages.tables import tables
 
 from fyrehose_twisted.process.progress import ProgressBar
 
@@ -135,7 +137,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--warm-up", type=int, default=200, help="messages before them [%(default)s]")
     parser.add_argument("--rounds", type=int, default=3, help="of each measurement [%(default)s]")
     parser.add_argument("--size", type=int, default=128, help="bytes of a message [%(default)s]")
-    parser.add_argument("--directory", type=Path, default=Path("build/bench"), help="for results [%(default)s]")
+    parser.add_argument("--directory", type=Path, default=DIRECTORY, help="for results [%(default)s]")
     options = parser.parse_args()
     options.members = options.members or [2, 3]
     return options
@@ -168,20 +170,11 @@ def main() -> None:
 def write(
     options: argparse.Namespace, machine: dict[str, str], figures: Sequence[CaseFigures], nodes: dict[str, Any]
 ) -> None:
-    """Write the results and the plot."""
-    options.directory.mkdir(parents=True, exist_ok=True)
-    path = options.directory / "stages.json"
-    results = {"machine": machine, "cases": {each.name: each.as_json() for each in figures}, "nodes": nodes}
-    path.write_text(json.dumps(results, indent=1) + "\n")
-    print(f"All figures are in {path}.")
-    drawn = [each for each in figures if each.rows]
-    if drawn and find_spec("matplotlib") is None:
-        print("There is no plot: pip install matplotlib")
-    elif drawn:
-        from stages.plot import draw
-
-        for plot in draw(drawn, options.directory, machine):
-            print(f"The plot is in {plot}.")
+    """Write the results."""
+    how = f"medians of {options.rounds} rounds of {options.seconds:g} s"
+    more = {"cases": {each.name: each.as_json() for each in figures}, "nodes": nodes}
+    found = tables(figures, options.members, nodes)
+    write_results(options.directory / "stages.json", found, how, machine, **more)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from results import add_option, write
+
 from fyrehose_twisted.experiments.sweep.grid import Cell, Grid, make_grid
 from fyrehose_twisted.experiments.sweep.network import run_network
 from fyrehose_twisted.experiments.sweep.rows import DURATION_COLUMNS, simulate_row
@@ -124,6 +126,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one short round of everything, to see that it runs")
     parser.add_argument("--rounds", type=int, default=5, help="[%(default)s]")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="the most to measure [%(default)s]")
+    add_option(parser, "sweep")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -133,6 +136,7 @@ def main() -> None:
     beside = [(way, workers) for workers in sorted({1, options.workers}) for way in (PROCESSES, SPARK)]
     ways = [(LOOP, 1), *beside]
     print(f"{os.cpu_count()} cores, medians of {rounds} rounds.")
+    rows: dict[str, dict[str, float]] = {}
     for name, size in sizes.items():
         seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
         outcomes = set()
@@ -146,6 +150,11 @@ def main() -> None:
         if len(outcomes) != 1:
             sys.exit("the ways do not compute the same rows")
         show(name, size, seconds)
+        count = len(grid_of(size))
+        for workers in sorted({1, options.workers}):
+            rates = {way: count / median(took) for (way, of), took in seconds.items() if of == workers or way == LOOP}
+            rows[f"{name}, {workers} worker{'s' * (workers > 1)}"] = rates
+    write(options.json, {"sweeps": rows}, f"medians of {rounds} rounds")
 
 
 def show(name: str, size: dict[str, Any], seconds: dict[tuple[str, int], list[float]]) -> None:

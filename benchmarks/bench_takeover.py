@@ -26,11 +26,13 @@ from bench_backbone import Result, Server, free_port, run
 from parcels.nodes import Node, Unfit
 from race.machine import describe
 from race.servers import Missing
+from results import add_option, write
 from takeover import etcd, jetstream, ours
 from takeover.pauses import FAULTS
 
 from fyrehose_twisted.process.progress import ProgressBar
 
+Rows = dict[str, dict[str, float]]
 Pause = Callable[[Path, str, Random], float]
 SYSTEMS: dict[str, Pause] = {"fyrehose": ours.pause, "JetStream": jetstream.pause, "etcd": etcd.pause}
 FORGOTTEN = 6.0
@@ -57,8 +59,8 @@ class Member(Server):
         self.address = ("127.0.0.1", port)
 
 
-def measure_takeovers(rounds: int, names: list[str]) -> None:
-    """Measure the pauses and print a table."""
+def measure_takeovers(rounds: int, names: list[str]) -> Rows:
+    """Measure the pauses, print them and return the table for the docs."""
     rng = Random()
     pauses: dict[tuple[str, str], list[float]] = {}
     problems: dict[str, str] = {}
@@ -82,10 +84,15 @@ def measure_takeovers(rounds: int, names: list[str]) -> None:
         print(f"{fault:<12}" + "".join(f"{text:>20}" for text in texts))
     for name, problem in problems.items():
         print(f"{name} was skipped; {problem}")
+    return {
+        f"{fault}, {label}": {name: of(pauses[fault, name]) for name in shown if pauses.get((fault, name))}
+        for fault in FAULTS
+        for label, of in (("median", median), ("longest", max))
+    }
 
 
-def measure_rates(options: argparse.Namespace) -> None:
-    """Measure the rates and print a table."""
+def measure_rates(options: argparse.Namespace) -> Rows:
+    """Measure the rates, print them and return the table for the docs."""
     results: dict[str, list[Result]] = {ONE: [], THREE: []}
     port = free_port()
     with tempfile.TemporaryDirectory() as directory, ours.Group(Path(directory)) as group:
@@ -103,9 +110,12 @@ def measure_rates(options: argparse.Namespace) -> None:
     print(f"\n{options.size}-byte messages, {options.subscribers} subscribers, window {options.window}; medians of")
     print(f"{options.rounds} rounds of {options.seconds:g} s. CPU time is that of the leader.\n")
     print(f"{'':<28}{ONE:>16}{THREE:>16}{'ratio':>8}")
+    rows: Rows = {}
     for index, (label, scale) in enumerate(RATES):
         alone, together = (median(result[index] for result in results[name]) * scale for name in (ONE, THREE))
+        rows[label] = {THREE: together, ONE: alone}
         print(f"{label:<28}{alone:>16,.1f}{together:>16,.1f}" + (f"{together / alone:>8.2f}" if alone else ""))
+    return rows
 
 
 def main() -> None:
@@ -120,12 +130,16 @@ def main() -> None:
     parser.add_argument("--round-trips", type=int, default=1_000)
     parser.add_argument("--system", action="append", choices=SYSTEMS, help="to measure takeovers of [all]")
     parser.add_argument("--only", choices=("takeover", "rate"))
+    add_option(parser, "takeover")
     options = parser.parse_args()
     print(", ".join(f"{name} {version}" for name, version in describe().items() if version))
+    tables: dict[str, Rows] = {}
     if options.only != "rate":
-        measure_takeovers(options.takeovers, options.system or list(SYSTEMS))
+        tables["takeover"] = measure_takeovers(options.takeovers, options.system or list(SYSTEMS))
     if options.only != "takeover":
-        measure_rates(options)
+        tables["group"] = measure_rates(options)
+    how = f"{options.takeovers} takeovers of each kind; rates are medians of {options.rounds} rounds"
+    write(options.json, tables, how, {name: version for name, version in describe().items() if version})
 
 
 if __name__ == "__main__":

@@ -47,6 +47,11 @@ def write(path: Path, tables: Tables, how: str, machine: Mapping[str, str] | Non
     print(f"Everything that was measured is in {path}.")
 
 
+def given(options: argparse.Namespace) -> dict[str, Any]:
+    """Return options for a file of results, without paths."""
+    return {name: value for name, value in vars(options).items() if not isinstance(value, Path)}
+
+
 def known(cells: Mapping[str, Value]) -> dict[str, Value]:
     """Return the cells that have a value, with five digits."""
     return {

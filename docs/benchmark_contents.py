@@ -172,13 +172,14 @@ TAKEOVER = {
             of("fyrehose", "JetStream"),
             of("fyrehose", "etcd"),
         ),
-        rows=("killed, median", "silent, median", "terminated, median", "told to hand over, median"),
+        rows=("kill -9, median", "SIGSTOP, median", "SIGTERM, median", "transfer, median"),
     ),
     "group": Table(
         "Three members beside one backbone",
         ours=("three members", "one backbone"),
         ratios=(of("three members", "one backbone"),),
         plot="",
+        hidden=("lost, %",),
     ),
 }
 WAYS_IN = {
@@ -187,6 +188,7 @@ WAYS_IN = {
         ours=("backbone",),
         others=("plain relay",),
         ratios=(of("backbone", "plain relay"),),
+        hidden=("lost, %",),
     ),
     "pub": Table(
         "Ways to publish without the library",
