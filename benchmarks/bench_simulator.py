@@ -331,7 +331,7 @@ class Driven:
 
     def _send(self, source: Address, effect: Send) -> None:
         later, arrive, random = self.clock.callLater, self._arrive, self._rng.random
-        datagrams = [bytes(datagram) for datagram in effect.datagrams]
+        datagrams = [bytes(datagram) for datagram in effect.iter_datagrams()]
         for peer in effect.peers:
             for datagram in datagrams:
                 later(DELAY + JITTER * random(), arrive, peer, datagram, source)

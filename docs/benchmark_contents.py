@@ -84,7 +84,7 @@ STAGES = {
         unit="µs",
         ours=("2 nodes", "3 nodes"),
         plot="stages",
-        rows=("client", "leader", "first", "kernel"),
+        rows=("client", "leader", "follower", "kernel"),
     ),
     "nodes": Table(
         "One node alone, for each message or event",
@@ -253,6 +253,7 @@ JOURNALS = {
         others=("SQLite", "LMDB", "RocksDB", "plain file"),
         ratios=(Ratio("of the best database", "journal", ("SQLite", "LMDB", "RocksDB")),),
         rows=("durable", "synced", "full scan"),
+        hidden=("all bytes of a record",),
     ),
 }
 SPARK = {

@@ -131,12 +131,16 @@ def outputs(figures: Mapping[str, Sheets]) -> Iterator[tuple[Path, str]]:
 
 
 def main(results: Path) -> None:
-    """Write the figures, pages and plots."""
+    """Write the figures, pages and plots.
+
+    :raises KeyError: if a figure that a page quotes was not measured.
+    """
     kept = read_figures() if FIGURES.exists() else {}
     figures = gather(results, kept)
-    FIGURES.write_text(as_text(figures), encoding="utf-8")
+    # A figure that is quoted but was not measured ends it before anything is written.
+    texts = [(FIGURES, as_text(figures)), *outputs(figures)]
     PLOTS.mkdir(exist_ok=True)
-    for path, text in outputs(figures):
+    for path, text in texts:
         path.write_text(text, encoding="utf-8")
         print(f"Wrote {path}")
 

@@ -11,7 +11,7 @@ from sheet import MARGIN, WIDTH, Sheet
 # Okabe and Ito's palette for colour-blind readers; shades of blue are ours.
 OURS = ("#0072B2", "#56B4E9", "#004466", "#99CCEE", "#335577", "#AACCDD")
 PEERS = ("#E69F00", "#D55E00", "#009E73", "#CC79A7", "#999999", "#F0E442")
-STAGES = {"publisher": OURS[0], "client": OURS[0], "server": PEERS[0], "leader": PEERS[0], "first": PEERS[1]}
+STAGES = {"publisher": OURS[0], "client": OURS[0], "server": PEERS[0], "leader": PEERS[0], "follower": PEERS[1]}
 STAGE_OTHERS = {"subscriber": PEERS[2], "kernel": "#CCCCCC"}
 BAR, LINE = 12, 15
 RIGHT = 100

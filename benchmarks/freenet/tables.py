@@ -125,7 +125,8 @@ def lines(rows: Rows) -> Tables:
 
 def million(rows: Rows) -> Tables:
     """Return the cost of large networks."""
-    found: dict[str, dict[str, Value]] = {"generate, s": {}, "50,000 routes, s": {}, "memory, MiB": {}}
+    routes = f"{rows[0]['routes']:,} routes, s"
+    found: dict[str, dict[str, Value]] = {"generate, s": {}, routes: {}, "memory, MiB": {}}
     for degree in sorted({row["degree"] for row in rows}):
         those = [row for row in rows if row["degree"] == degree]
         for label, name in zip(found, ("drawing", "routing", "memory"), strict=True):

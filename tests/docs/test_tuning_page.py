@@ -149,8 +149,10 @@ def test_requested_receive_buffer_matches_the_tuning_page() -> None:
     assert f"asks for {KERNEL_BUFFER // 2**20} MiB" in PAGE
 
 
-def test_benchmarks_accept_the_options_on_the_tuning_page() -> None:
-    commands = re.findall(r"^\.venv/bin/python (benchmarks/\w+\.py)(.*)$", PAGE, re.MULTILINE)
+@pytest.mark.parametrize("name", ["tuning", "benchmarks"])
+def test_benchmarks_accept_the_options_on_the_pages(name: str) -> None:
+    text = {"tuning": PAGE, "benchmarks": BENCHMARKS}[name]
+    commands = re.findall(r"^\.venv/bin/python (benchmarks/\w+\.py)(.*)$", text, re.MULTILINE)
     assert len(commands) >= 10
     for path, arguments in commands:
         source = (ROOT / path).read_text(encoding="utf-8")
