@@ -116,6 +116,7 @@ LOSS = {
         plot="",
     ),
 }
+LOADS = ("1 client", "64 clients, one connection", "64 clients, 64 connections", "256 in flight", "512 in flight")
 PARCELS = {
     "parcels": Table(
         "Events/s of a cluster, 128 bytes",
@@ -135,6 +136,7 @@ PARCELS = {
         others=("etcd, no fsync", "etcd, fsync", "PySyncObj"),
         ratios=(Ratio("of etcd without fsync", "parcels", ("etcd, no fsync",)),),
         plot="",
+        hidden=tuple(f"{load}, {size} nodes" for load in LOADS for size in (2, 5)),
     ),
     "parcels-http": Table(
         "Events/s over HTTP",
