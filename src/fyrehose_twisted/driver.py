@@ -54,6 +54,11 @@ class NodeDriver:
         self._flushing = False
         self._stopped = False
 
+    @property
+    def is_flushing(self) -> bool:
+        """Whether :meth:`flush` is running, which ignores further calls."""
+        return self._flushing
+
     def now(self) -> float:
         """Return the time of the node's clock, UTC seconds since 1970."""
         return float(self.clock.seconds())

@@ -25,7 +25,7 @@ from fyrehose_twisted.effects import Address, Close, Dial, Peer, Send, Write
 from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
 from fyrehose_twisted.interfaces import ILinkNode, IStreamCodec, IStreamDecoder, Outputs
 from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection, describe_failure
-from fyrehose_twisted.net.stream_driver import StreamDriver
+from fyrehose_twisted.net.stream_driver import CROWDED_TURNS, FEW_READS, StreamDriver
 
 reactor: Any = installed_reactor
 
@@ -235,16 +235,68 @@ def test_the_test_node_and_codec_provide_their_interfaces() -> None:
     assert verifyObject(IStreamCodec, LineCodec())
 
 
-def test_inputs_of_several_connections_in_one_turn_are_flushed_once() -> None:
+def test_inputs_of_several_connections_in_one_turn_are_flushed_once_after_the_first() -> None:
     running = Running()
-    (one, _), (two, _) = running.accept(), running.accept(port=50_001)
+    (one, _), (two, _), (three, _) = (running.accept(port=50_000 + index) for index in range(3))
     running.turn()
     before = running.node.drains
     one.dataReceived(b"a\nb\n")
     two.dataReceived(b"c\n")
-    assert running.node.words == ["connected", "connected", "a", "b", "c"]
-    assert running.node.drains == before
+    three.dataReceived(b"d\n")
+    assert running.node.words == ["connected", "connected", "connected", "a", "b", "c", "d"]
+    assert running.node.drains == before + 1
     running.turn()
+    assert running.node.drains == before + 2
+
+
+def test_a_message_that_arrives_alone_is_flushed_without_a_turn() -> None:
+    running = Running()
+    one, _ = running.accept()
+    running.turn()
+    for count in range(3):
+        running.clock.advance(1)
+        before = running.node.drains
+        one.dataReceived(b"a\n")
+        assert (count, running.node.drains) == (count, before + 1)
+        assert not [call for call in running.clock.getDelayedCalls() if call.getTime() <= running.clock.seconds()]
+
+
+def test_a_message_read_while_outputs_are_written_is_flushed_afterwards() -> None:
+    running = Running()
+    link, wire = running.accept()
+    running.turn()
+    running.clock.advance(1)
+    answers, write = [b"answer\n"], wire.write
+
+    def write_and_answer(data: bytes) -> None:
+        write(data)
+        if answers:
+            link.dataReceived(answers.pop())
+
+    wire.write = write_and_answer  # type: ignore[method-assign]
+    before = running.node.drains
+    running.want(Write(["question"], link.peer))
+    assert running.node.words[-1] == "answer"
+    assert running.node.drains == before + 2
+
+
+def test_reads_after_a_crowded_turn_are_flushed_together_until_turns_have_few_reads_again() -> None:
+    running = Running()
+    links = [running.accept(port=50_000 + index)[0] for index in range(FEW_READS + 2)]
+    running.turn()
+    for link in links:
+        link.dataReceived(b"a\n")
+    running.turn()
+    for turn in range(CROWDED_TURNS):
+        running.clock.advance(1)
+        before = running.node.drains
+        links[0].dataReceived(b"b\n")
+        assert (turn, running.node.drains) == (turn, before)
+        running.turn()
+        assert (turn, running.node.drains) == (turn, before + 1)
+    running.clock.advance(1)
+    before = running.node.drains
+    links[0].dataReceived(b"c\n")
     assert running.node.drains == before + 1
 
 

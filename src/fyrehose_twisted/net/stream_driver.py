@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -22,15 +23,51 @@ from fyrehose_twisted.net.write_buffer import WriteCoalescer
 from fyrehose_twisted.process.rate_limited_log import RateLimitedLog
 
 LINK_EFFECTS = (Dial, Write, Close)
+ALONE = 1e-4
+"""Seconds since the last flush after which a message is taken to be the only one of its reactor turn."""
+FEW_READS = 4
+"""Reads of a turn above which the following turns are expected to have many, too."""
+CROWDED_TURNS = 16
+"""Turns with few reads after which messages are flushed at once again."""
 SWEEP_INTERVAL = 1.0
 """Seconds between checks of connection timeouts."""
+
+
+class LoneReadPrediction:
+    """Prediction of whether a read is the only one of its reactor turn.
+
+    Twisted does not tell whether other connections are readable, too. If they are, the next read follows at once.
+    """
+
+    def __init__(self) -> None:
+        self._flushed_at = -inf
+        self._joined_reads = 0
+        self._crowded_turns = 0
+        """Turns still expected to have many reads, because one before them had."""
+
+    def is_alone(self, now: float) -> bool:
+        """Return whether a read at ``now`` is probably the only one."""
+        return not self._crowded_turns and not 0 <= now - self._flushed_at < ALONE
+
+    def read_flushed(self, now: float) -> None:
+        """Record that a read was flushed at once, until ``now``."""
+        self._flushed_at = now
+
+    def read_joined(self) -> None:
+        """Record a read that is flushed with others."""
+        self._joined_reads += 1
+
+    def turn_flushed(self) -> None:
+        """Record that all reads of a turn are flushed."""
+        self._crowded_turns = CROWDED_TURNS if self._joined_reads > FEW_READS else max(self._crowded_turns - 1, 0)
+        self._joined_reads = 0
 
 
 class StreamDriver:
     """Driver of one node and its connections.
 
     The node receives the input of all connections of a reactor turn before it is flushed once, at the start of the next
-    turn.
+    turn. A message that arrives alone is flushed at once, which saves the timer of that turn.
 
     :param make_connection: returns a new connection.
     :param on_event: passes one event of the node to the application.
@@ -89,6 +126,7 @@ class StreamDriver:
         self._sending = False
         self._number = 0
         self._flush_call: IDelayedCall | None = None
+        self._prediction = LoneReadPrediction()
         self._sweep_call: IDelayedCall | None = None
         self._all_closed: Deferred[None] | None = None
         self._stopped: Deferred[None] | None = None
@@ -148,7 +186,17 @@ class StreamDriver:
 
     def _turn(self) -> None:
         self._flush_call = None
+        self._prediction.turn_flushed()
         self.flush()
+
+    def _flush_read(self, now: float) -> None:
+        """Flush what was read at ``now``: at once if it is probably alone, otherwise with the rest of the turn."""
+        if self._flush_call is None and not self.driver.is_flushing and self._prediction.is_alone(now):
+            self.flush()
+            self._prediction.read_flushed(self.now())
+        else:
+            self._prediction.read_joined()
+            self.flush_soon()
 
     def _queue_input(self, handler: Callable[..., None], *arguments: Any) -> None:
         """Queue an input while the node's previous outputs are still being carried out; otherwise apply it."""
@@ -253,7 +301,7 @@ class StreamDriver:
             receive = self.node.receive
             for message in messages:
                 receive(message, peer, now)
-        self.flush_soon()
+        self._flush_read(now)
 
     def connection_pressure_changed(self, connection: NodeConnection) -> None:
         """See :class:`~fyrehose_twisted.net.connection.ConnectionOwner`."""
