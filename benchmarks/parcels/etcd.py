@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import struct
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from race.servers import program
 
 from parcels import h2load
 from parcels.figures import Figures
-from parcels.nodes import Cluster, Node, Unfit, fetch, free_ports, wait_until
+from parcels.nodes import Cluster, Node, Unfit, cpu_of, fetch, free_ports, wait_until
 
 KEY, VALUE = b"k", b"x" * 128
 WAYS = ((1, 64), (64, 1))
@@ -64,8 +65,17 @@ class EtcdCluster(Cluster):
         request = b"\x0a" + bytes([len(KEY)]) + KEY + b"\x12\x80\x01" + VALUE
         body.write_bytes(b"\x00" + struct.pack(">I", len(request)) + request)
         before = self.revision()
+        node_cpu, client_cpu = cpu_of(self.pids), _cpu_of_children()
         url = f"{self.urls[self.leader]}/etcdserverpb.KV/Put"
         figures, count = h2load.timed(url, body, seconds, clients, streams, *GRPC)
         if (done := self.revision() - before) != count:
             raise Unfit(f"etcd changed {done:,} times by {count:,} puts")
+        figures["node_us_per_event"] = (cpu_of(self.pids) - node_cpu) / count * 1e6
+        figures["client_us_per_event"] = (_cpu_of_children() - client_cpu) / count * 1e6
         return figures
+
+
+def _cpu_of_children() -> float:
+    """Return the CPU seconds of processes that have ended: of h2load, as the nodes have not."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
