@@ -14,7 +14,7 @@ from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.observer import Observer, Observers, SimPacket
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
-METHODS = [name for name in vars(Observer) if not name.startswith("_")]
+METHODS = [name for name, value in vars(Observer).items() if callable(value)]
 
 
 def recording(*methods: str) -> tuple[Observer, list[tuple[Any, ...]]]:
@@ -191,3 +191,38 @@ def test_an_exception_of_an_observer_ends_the_run(make_world: MakeWorld, method:
     world.network.add_observer(type("Failing", (Observer,), {method: fail})())
     with pytest.raises(LookupError, match=method):
         everything_happens(world)
+
+
+def test_an_observer_of_certain_first_bytes_gets_those_datagrams_only(make_world: MakeWorld) -> None:
+    class Selective(Observer):
+        sent_kinds = (1, 2)
+        arrived_kinds = (2,)
+
+        def sent(self, packet: SimPacket) -> None:
+            seen.append(("sent", packet.data))
+
+        def arrived(self, packet: SimPacket, host: Host) -> None:
+            seen.append(("arrived", packet.data))
+
+    class Curious(Observer):
+        def sent(self, packet: SimPacket) -> None:
+            seen.append(("every", packet.data))
+
+    world = make_world()
+    a, b = world.add("a", "b")
+    seen: list[tuple[str, bytes]] = []
+    for observer in (Selective(), Curious()):
+        world.network.add_observer(observer)
+    for data in (b"", b"\x01", b"\x02x", b"\x03"):
+        world["a"].wanted.append(Outputs(None, [Send([data], (b.address,))], []))
+        a.flush()
+    world.network.run(1.0)
+    assert seen == [
+        ("every", b""),
+        ("sent", b"\x01"),
+        ("every", b"\x01"),
+        ("sent", b"\x02x"),
+        ("every", b"\x02x"),
+        ("every", b"\x03"),
+        ("arrived", b"\x02x"),
+    ]

@@ -92,7 +92,8 @@ class Network(NetworkCore):
     def send(self, source: Host, effect: Send) -> None:
         """Transmit copies of the datagrams of ``effect``."""
         datagrams = [bytes(datagram) for datagram in effect.iter_datagrams()]
+        paths = self._paths[source.index]
         for peer in effect.peers:
-            path = self.path(source, peer)
+            path = paths.get(peer) or self.path(source, peer)
             for datagram in datagrams:
                 path.transmit(datagram)

@@ -94,7 +94,8 @@ class NetworkCore:
 
     def call_in(self, seconds: float, call: Callable[[], object]) -> None:
         """Schedule a call."""
-        self.scheduler.call_at(self.scheduler.now + seconds, call)
+        scheduler = self.scheduler
+        scheduler.call_at(scheduler.now + seconds, call)
 
     # Links
 

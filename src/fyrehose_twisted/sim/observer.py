@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Collection
+from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, Protocol
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.sim.host import Host
@@ -50,7 +50,14 @@ class Observer:
 
     Each method is called at the moment of its event. The network skips methods that a subclass does not override, so
     unused methods cost nothing. An exception of an observer ends the run.
+
+    :cvar sent_kinds: first bytes of the datagrams for which :meth:`sent` is called; ``None`` for every packet.
+    :cvar arrived_kinds: first bytes of the datagrams, as received, for which :meth:`arrived` is called; ``None`` for
+        every packet.
     """
+
+    sent_kinds: ClassVar[Collection[int] | None] = None
+    arrived_kinds: ClassVar[Collection[int] | None] = None
 
     def sent(self, packet: SimPacket) -> None:
         """Handle a packet that a host sent, before the network processes it."""
@@ -93,13 +100,43 @@ class Observer:
         """Handle the start of a scheduled fault."""
 
 
+Packet = ParamSpec("Packet")
+
+
+class PacketObservers(Generic[Packet]):
+    """Observers of packets, each of every packet or of datagrams with certain first bytes."""
+
+    __slots__ = ("_by_kind", "_observers")
+
+    def __init__(self) -> None:
+        self._observers: list[tuple[Callable[Packet, None], Collection[int] | None]] = []
+        self._by_kind: dict[int | None, list[Callable[Packet, None]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._observers)
+
+    def append(self, observe: Callable[Packet, None], kinds: Collection[int] | None = None) -> None:
+        """Add an observer of datagrams whose first byte is in ``kinds``, or of every packet."""
+        self._observers.append((observe, kinds))
+        self._by_kind.clear()
+
+    def of(self, data: Any) -> list[Callable[Packet, None]]:
+        """Return the observers of a packet with ``data``, in the order in which they were added."""
+        kind = data[0] if data and type(data) is bytes else None
+        found = self._by_kind.get(kind)
+        if found is None:
+            found = [observe for observe, kinds in self._observers if kinds is None or kind in kinds]
+            self._by_kind[kind] = found
+        return found
+
+
 class Observers:
     """For each method of :class:`Observer`, the bound methods of the observers that override it."""
 
     def __init__(self) -> None:
         self.all: list[Observer] = []
-        self.sent: list[Callable[[SimPacket], None]] = []
-        self.arrived: list[Callable[[SimPacket, Host], None]] = []
+        self.sent = PacketObservers[[SimPacket]]()
+        self.arrived = PacketObservers[[SimPacket, Host]]()
         self.dropped: list[Callable[[SimPacket, str], None]] = []
         self.event_emitted: list[Callable[[Host, Any], None]] = []
         self.persisted: list[Callable[[Host, Any], None]] = []
@@ -115,5 +152,9 @@ class Observers:
         """Add an observer."""
         self.all.append(observer)
         for name, watching in vars(self).items():
-            if name != "all" and getattr(type(observer), name) is not getattr(Observer, name):
+            if name == "all" or getattr(type(observer), name) is getattr(Observer, name):
+                continue
+            if isinstance(watching, PacketObservers):
+                watching.append(getattr(observer, name), getattr(observer, f"{name}_kinds"))
+            else:
                 watching.append(getattr(observer, name))

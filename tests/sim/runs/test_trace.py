@@ -70,7 +70,7 @@ def lines(make_world: MakeWorld) -> list[dict[str, Any]]:
     network.run(0.5)
     b.stop(CrashMode.POWER)
     b.start()
-    for observe in network.observers.sent:
+    for observe in network.observers.sent.of(("a message", 1)):
         observe(SimPacket(99, a, b.address, ("a message", 1), 0.0))
     trace.broken(InvariantViolated("nothing breaks", 2.0, ("a", "b"), "it did"))
     trace.end()

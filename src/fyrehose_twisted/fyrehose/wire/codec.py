@@ -106,6 +106,7 @@ def _encode_range(kind: PacketType, address: Address, first: int, last: int) -> 
 
 def _encode_keepalive(address: Address, flags: int, token: bytes, dialect: Dialect) -> bytes:
     host, port = pack_address(address)
+    flags = int(flags)  # Operators of IntFlag are slow.
     if dialect is Dialect.V1:
         if flags or token.strip(b"\0"):
             raise UnencodableMessage("a KEEPALIVE of version 1 has neither flags nor a token")

@@ -56,6 +56,9 @@ _MAX_LEFT = 2**32 - 1
 _MAX_TERM = 2**64 - 1
 
 
+_KINDS = {int(kind): kind for kind in ExtensionKind}
+
+
 def encode_extension(packet: Extension) -> bytes:
     """Return the datagram for ``packet``. :raises UnencodableMessage: if a field is out of range."""
     body = _encode(packet)
@@ -94,11 +97,12 @@ def _encode(packet: Extension) -> bytes:
 def decode_extension(datagram: bytes) -> Extension:
     """Return the extension in ``datagram``, whose first byte was checked. :raises MalformedPacket: if it is invalid."""
     body, kind = datagram[: -_CRC.size], datagram[1] if len(datagram) > 1 else 0
-    if kind not in list(ExtensionKind):
+    known = _KINDS.get(kind)
+    if known is None:
         raise MalformedPacket("unknown_type", f"extension {kind:#04x} is not one of the protocol's")
     if zlib.crc32(body) != int.from_bytes(datagram[-_CRC.size :]):
-        raise MalformedPacket("checksum", f"{ExtensionKind(kind).name} of {len(datagram)} bytes has a wrong checksum")
-    return _decode(ExtensionKind(kind), body)
+        raise MalformedPacket("checksum", f"{known.name} of {len(datagram)} bytes has a wrong checksum")
+    return _decode(known, body)
 
 
 def _decode(kind: ExtensionKind, datagram: bytes) -> Extension:

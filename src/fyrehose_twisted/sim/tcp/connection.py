@@ -223,7 +223,7 @@ class ConnectionEnd:
         if packet is not NO_VALUE:
             network = self.network
             network.counters["arrived"] += 1
-            for observe in network.observers.arrived:
+            for observe in network.observers.arrived.of(packet.data):
                 observe(packet, host)
         if message is not NO_VALUE:
             host.deliver(host.node.receive, message, self.peer)

@@ -94,7 +94,7 @@ class StreamConnections:
         network = self.network
         packet = SimPacket(next(network.packet_numbers), host, to, data, network.scheduler.now)
         network.counters["sent"] += 1
-        for observe in network.observers.sent:
+        for observe in network.observers.sent.of(data):
             observe(packet)
         return packet
 

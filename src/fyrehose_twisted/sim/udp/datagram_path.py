@@ -69,7 +69,7 @@ class DatagramPath:
         now, counts, size = network.scheduler.now, network.counters, len(datagram)
         packet = SimPacket(next(network.packet_numbers), self.source, self.to, datagram, now)
         counts["sent"] += 1
-        for observe in network.observers.sent:
+        for observe in network.observers.sent.of(datagram):
             observe(packet)
         why = link.draw_loss(size, rng) if size <= MAX_DATAGRAM_SIZE else "too long"
         leaves = now

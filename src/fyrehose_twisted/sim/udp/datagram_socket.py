@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fyrehose_twisted.datagrams import Batch
+from fyrehose_twisted.datagrams import Batch, DatagramRun
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.network_core import NetworkCore
 from fyrehose_twisted.sim.observer import SimPacket
@@ -26,10 +26,8 @@ class DatagramArrival(NamedTuple):
 
     @property
     def received_packet(self) -> SimPacket:
-        """Packet as received by the node."""
+        """Packet as received by the node, if it was changed in transit."""
         sent, datagram = self.packet.data, self.datagram
-        if datagram is sent:
-            return self.packet
         # Corruption only beyond the truncation leaves the received part undamaged.
         damaged = datagram != (sent[: len(datagram)] if self.truncated else sent)
         return self.packet._replace(data=datagram, damaged=damaged, truncated=self.truncated)
@@ -68,7 +66,7 @@ class DatagramSocket:
         inbox.append(arrival)
 
     def _read(self) -> None:
-        arrivals = self._arrivals.pop(self._network.now)
+        arrivals = self._arrivals.pop(self._network.scheduler.now)
         if len(arrivals) > 1:
             arrivals.sort(key=_arrival_order)
         self._receive(arrivals)
@@ -76,7 +74,7 @@ class DatagramSocket:
     def _receive(self, arrivals: list[DatagramArrival]) -> None:
         split, chance = self._network.split, self._network.split_rng
         # Not split if the host is to crash after a persist: batch boundaries would change the place of the crash.
-        if not split or len(arrivals) == 1 or self._host.crashes_once_durable:
+        if len(arrivals) == 1 or not split or self._host.crashes_once_durable:
             self._deliver_batch(arrivals)
             return
         start = 0
@@ -98,14 +96,12 @@ class DatagramSocket:
         network.active_host = host
         network.counters["arrived"] += len(arrivals)
         network.counters["batches"] += 1
-        for observe in network.observers.arrived:
-            for arrival in arrivals:
-                observe(arrival.received_packet, host)
-        batch = Batch.pack(
-            [(arrival.datagram, arrival.packet.source.address) for arrival in arrivals],
-            truncated=[row for row, arrival in enumerate(arrivals) if arrival.truncated],
-        )
-        host.deliver(receive_batch, batch)
+        observers = network.observers.arrived
+        for arrival in arrivals:
+            packet = arrival.packet if arrival.datagram is arrival.packet.data else arrival.received_packet
+            for observe in observers.of(packet.data):
+                observe(packet, host)
+        host.deliver(receive_batch, _pack(arrivals))
 
     def _buffer(self, arrivals: list[DatagramArrival]) -> None:
         """Queue datagrams of a paused host; drop those of a host that is down."""
@@ -118,6 +114,17 @@ class DatagramSocket:
             else:
                 self._socket_backlog.append(arrival)
                 self._socket_backlog_bytes += size
+
+
+def _pack(arrivals: list[DatagramArrival]) -> Batch:
+    if len(arrivals) == 1:
+        _, _, _, datagram, truncated, packet = arrivals[0]
+        size = len(datagram)
+        return Batch(bytearray(datagram), [DatagramRun(0, size, size, 1, packet.source.address, truncated)])
+    return Batch.pack(
+        [(arrival.datagram, arrival.packet.source.address) for arrival in arrivals],
+        truncated=[row for row, arrival in enumerate(arrivals) if arrival.truncated],
+    )
 
 
 def _arrival_order(arrival: DatagramArrival) -> tuple[float, int, int]:

@@ -61,6 +61,9 @@ SETTLE_TIME = 2.0
 STATUS_INTERVAL = 50e-6
 """Minimum number of seconds between two STATUS to a client that watches journals: at most 20,000 per second."""
 
+# As numbers, because operators of IntFlag are slow, and every client sends a KEEPALIVE each second.
+_EXTENSIONS, _NOSUBSCRIBE, _WATCHES = int(Flags.EXTENSIONS), int(Flags.NOSUBSCRIBE), int(Flags.WATCHES)
+
 
 class BackboneState(Enum):
     """State of a backbone."""
@@ -213,7 +216,7 @@ class Backbone(DatagramNode):
         if joined is not None:
             self._output.events.append(ClientJoined(joined))
         if client := self._client_table.get(address):
-            client.traffic.subscribe(self.counters, not client.flags & Flags.NOSUBSCRIBE)
+            client.traffic.subscribe(self.counters, not client.flags & _NOSUBSCRIBE)
         self._acknowledge(keepalive, address, now)
         if self._query_clients and self.state is BackboneState.SETTLING and not keepalive.flags & Flags.NOJOURNAL:
             self._claims.record_query(address)
@@ -383,9 +386,9 @@ class Backbone(DatagramNode):
 
     def _acknowledge(self, keepalive: Keepalive, address: Address, now: float) -> None:
         """Answer the KEEPALIVE of an admitted client."""
-        if keepalive.flags & Flags.EXTENSIONS:
+        if keepalive.flags & _EXTENSIONS:
             # The STATUS precedes the ACK, because the client starts to look for the oldest message upon the ACK.
-            watches = bool(keepalive.flags & Flags.WATCHES)
+            watches = bool(keepalive.flags & _WATCHES)
             status = self.repair_dispatcher.make_status(
                 keepalive.token, self._last_announced, watches=watches, reported=self._reported
             )

@@ -61,7 +61,7 @@ class KeepaliveSession:
     def next_keepalive(self, now: float) -> bytes:
         """Return the KEEPALIVE to send now and schedule the next."""
         self.due_at = now + (self._config.keepalive_interval if self.connected else CONNECT_INTERVAL)
-        token, datagram = self._encode(self._flags | (Flags.WATCHES if now < self._watch_until else 0), now)
+        token, datagram = self._encode(self._flags | Flags.WATCHES if now < self._watch_until else self._flags, now)
         self.token = token
         self._recent_tokens.append(token)
         self._sent_at[token] = now

@@ -13,6 +13,7 @@ from fyrehose_twisted.fyrehose.node.client.memory_store import MESSAGE_OVERHEAD
 from fyrehose_twisted.fyrehose.node.client.stream_head import MAX_JUMP
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
     ADVERSARY,
+    PUSH_KINDS,
     ClientInvariant,
     ClientsOfRun,
     FyrehoseInvariant,
@@ -22,7 +23,7 @@ from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
     parse_deliver,
 )
 from fyrehose_twisted.fyrehose.wire.codec import decode
-from fyrehose_twisted.fyrehose.wire.packets import AGAIN, CONFIRM, PacketType, Push
+from fyrehose_twisted.fyrehose.wire.packets import PacketType, Push
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.observer import SimPacket
 
@@ -35,6 +36,8 @@ class NoNumbersWasted(FyrehoseInvariant):
 
     RESERVE: ClassVar[int] = MINIMUM_RESERVE
     """Maximum count of reserved numbers at the rates of these scenarios."""
+
+    sent_kinds = (PacketType.DELIVER,)
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -63,7 +66,7 @@ class NoNumbersWasted(FyrehoseInvariant):
 
     def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if packet.source is not self.participants.backbone.host or packet.data[0] != PacketType.DELIVER:
+        if packet.source is not self.participants.backbone.host:
             return
         sequence = parse_deliver(packet.data)[0]
         if self._previous is None and sequence <= self._assigned:
@@ -91,6 +94,8 @@ class LowestNumberReported(FyrehoseInvariant):
 
     name: ClassVar[str] = "publishers learn the lowest number"
 
+    sent_kinds = PUSH_KINDS
+
     def __init__(self, participants: Participants, content: NumbersDurableFirst) -> None:
         super().__init__(participants)
         self._content = content
@@ -98,7 +103,7 @@ class LowestNumberReported(FyrehoseInvariant):
 
     def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if packet.source in self.by_host and packet.data[0] & ~(CONFIRM | AGAIN) == PacketType.PUSH:
+        if packet.source in self.by_host:
             push = decode(packet.data)
             if isinstance(push, Push):
                 self._push_counts[push.data] += 1
@@ -153,6 +158,8 @@ class StartsAtOldestConfirmed(FyrehoseInvariant):
 
     name: ClassVar[str] = "streams start at the lowest number"
 
+    arrived_kinds = (PacketType.DELIVER,)
+
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
         self._arrived_numbers: dict[Host, list[int]] = {}
@@ -164,7 +171,7 @@ class StartsAtOldestConfirmed(FyrehoseInvariant):
     def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         one = self.by_host.get(host)
-        if one is None or not packet.data or packet.data[0] != PacketType.DELIVER or packet.source.name == ADVERSARY:
+        if one is None or packet.source.name == ADVERSARY:
             return
         wanted = packet.source is self.participants.backbone.host or one.application.client.config.start is Start.OLDEST
         if wanted and one.application.client.next_sequence is None and not (packet.damaged or packet.truncated):
@@ -189,13 +196,15 @@ class AccessControlled(FyrehoseInvariant):
 
     name: ClassVar[str] = "access control"
 
+    arrived_kinds = PUSH_KINDS
+
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
         self._adversary_pushes: set[bytes] = set()
 
     def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if packet.source.name == ADVERSARY and packet.data and packet.data[0] & ~(CONFIRM | AGAIN) == PacketType.PUSH:
+        if packet.source.name == ADVERSARY:
             self._adversary_pushes.add(packet.data[-20:])
 
     def sent(self, packet: SimPacket) -> None:

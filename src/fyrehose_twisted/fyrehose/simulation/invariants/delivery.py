@@ -30,6 +30,10 @@ ADVERSARY = "stranger"
 """Name of the host that sends arbitrary datagrams."""
 
 
+PUSH_KINDS = tuple(PacketType.PUSH | flags for flags in (0, CONFIRM, AGAIN, CONFIRM | AGAIN))
+"""First bytes of PUSHes."""
+
+
 class ClientsOfRun(Protocol):
     """Network and clients of a run, with one backbone or several."""
 
@@ -101,6 +105,8 @@ class NumberedMessages(ClientInvariant):
 class NumbersDurableFirst(NumberedMessages):
     """The backbone assigns each number once, and only after the assignment is durable."""
 
+    sent_kinds = (PacketType.DELIVER,)
+
     participants: Participants
 
     def __init__(self, participants: Participants) -> None:
@@ -108,7 +114,7 @@ class NumbersDurableFirst(NumberedMessages):
 
     def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if packet.data and packet.data[0] == PacketType.DELIVER and packet.source.name != ADVERSARY:
+        if packet.source.name != ADVERSARY:
             self.deliver_sent(packet.source, *parse_deliver(packet.data))
 
     def deliver_sent(self, source: Host, sequence: int, data: bytes) -> None:
@@ -128,17 +134,15 @@ class NumbersDurableFirst(NumberedMessages):
 class OneMessagePerNumber(NumbersDurableFirst):
     """A number is assigned once, durably, to a message that was pushed, and every DELIVER of it has that content."""
 
+    arrived_kinds = PUSH_KINDS
+
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
         self._pushed: set[bytes] = set()
 
     def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if (
-            host is self.participants.backbone.host
-            and packet.data
-            and packet.data[0] & ~(CONFIRM | AGAIN) == PacketType.PUSH
-        ):
+        if host is self.participants.backbone.host:
             push = _decode_packet(packet)
             if isinstance(push, Push):
                 self._pushed.add(push.data)
@@ -178,16 +182,16 @@ class InOrder(ClientInvariant):
                     self.violated(f"{first} to {last} reported as lost, which is not a range", host)
 
     def _check_delivered(self, host: Host, application: Application, messages: Sequence[Message]) -> None:
-        expected, fresh = application.next, set[Envelope | None]()
-        for message in messages:
+        expected = application.next
+        for place, message in enumerate(messages):
             sequence = message.sequence
             if expected is not None and sequence != expected:
+                fresh = {unwrap(earlier.payload) for earlier in messages[:place]}
                 self._check_order(host, application, sequence, expected, fresh)
             if self._truth.get(sequence) != message.payload:
                 self.violated(
                     f"{sequence} delivered as {message.payload!r}, which was not sent under this number", host
                 )
-            fresh.add(unwrap(message.payload))
             expected = sequence + 1
 
     def _check_order(
@@ -289,6 +293,9 @@ class LiveClientsServed(FyrehoseInvariant):
     RESTORED_FOR: ClassVar[float] = 1.9
     """Seconds for which a restarted backbone serves its restored clients, however long the outage was."""
 
+    sent_kinds = (PacketType.DELIVER,)
+    arrived_kinds = (PacketType.KEEPALIVE,)
+
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
         self._heard_at: dict[Address, float] = {}
@@ -298,11 +305,12 @@ class LiveClientsServed(FyrehoseInvariant):
         self._disturbed_until = 0.0
         self._expected_receivers: dict[int, set[Address]] = {}
         self._last = 0
-        self._before: tuple[float, set[Address]] = (0.0, set())
+        self._before: tuple[int, float, set[Address]] = (0, 0.0, set())
+        """Subscribers before the last batch with a KEEPALIVE, and its number and time."""
 
     def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if packet.source is not self.participants.backbone.host or packet.data[0] != PacketType.DELIVER:
+        if packet.source is not self.participants.backbone.host:
             return
         sequence = parse_deliver(packet.data)[0]
         wanted = self._expected_receivers.get(sequence)
@@ -311,27 +319,33 @@ class LiveClientsServed(FyrehoseInvariant):
                 return  # A retransmission.
             self._last = sequence
             wanted = self._subscribers()
-            if self._before[0] == self.network.now:
-                wanted &= self._before[1]  # The others joined later in the same batch.
+            if self._before[:2] == (self.network.counters["batches"], self.network.now):
+                wanted &= self._before[2]  # The others joined later in the same batch.
             self._expected_receivers[sequence] = wanted
         wanted.discard(packet.to)
 
     def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if host is self.participants.backbone.host:
-            self._before = self.network.now, self._subscribers()
-        if host is self.participants.backbone.host and _is_keepalive(packet):
+        if host is not self.participants.backbone.host:
+            return
+        batch = self.network.counters["batches"]
+        if self._before[0] != batch:
+            self._before = batch, self.network.now, self._subscribers()
+        if _is_keepalive(packet):
             self._keepalive_arrived(packet.source.address)
 
     def _keepalive_arrived(self, address: Address) -> None:
         now, backbone = self.network.now, self.participants.backbone
         self._heard_at[address] = now
-        living = {client.address for client in backbone.node.clients if client.expires_at > backbone.host.now}
         if self._joining[0] != now:
             self._joining = now, set()
-        if address not in living:
-            self._joining[1].add(address)
-        if address in living or len(living | self._joining[1]) <= backbone.config.max_clients:
+        client = backbone.node._client_table.get(address)
+        if client is not None and client.expires_at > backbone.host.now:
+            self._accepted_at[address] = now
+            return
+        living = {client.address for client in backbone.node.clients if client.expires_at > backbone.host.now}
+        self._joining[1].add(address)
+        if len(living | self._joining[1]) <= backbone.config.max_clients:
             self._accepted_at[address] = now
 
     def stopped(self, host: Host, description: str) -> None:
@@ -462,9 +476,7 @@ class StreamProgress(ClientInvariant):
 
 
 def _is_keepalive(packet: SimPacket) -> bool:
-    """Return whether this is a valid KEEPALIVE of its source. A damaged one may still be valid."""
-    if not packet.data or packet.data[0] != PacketType.KEEPALIVE:
-        return False
+    """Return whether a KEEPALIVE is a valid one of its source. A damaged one may still be valid."""
     if not (packet.damaged or packet.truncated):
         return True
     keepalive = _decode_packet(packet)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, TypeAlias
 
 from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
 from fyrehose_twisted.fyrehose.node.backbone.push_backlog import HELD_BYTES, HELD_MESSAGES
@@ -27,63 +27,59 @@ from fyrehose_twisted.sim.host import Host
 ONE_MESSAGE = MAX_DELIVERABLE + MESSAGE_OVERHEAD
 
 
-class Usage(NamedTuple):
-    """Usage of one resource and its limit."""
-
-    resource: str
-    used: int
-    limit: int
+Usage: TypeAlias = tuple[str, int, int]
+"""Resource, its usage and its limit."""
 
 
 def backbone_usage(backbone: Backbone) -> Iterator[Usage]:
     """Yield the resource usage of a backbone."""
     limit = backbone.config.max_clients
-    yield Usage("clients", len(backbone.clients), limit)
-    yield Usage("budgets for REQUESTs", len(backbone._request_budgets), limit)
+    yield "clients", len(backbone.clients), limit
+    yield "budgets for REQUESTs", len(backbone._request_budgets), limit
     resending = backbone.repair_dispatcher
-    yield Usage("bytes to retransmit", resending._retransmit_scheduler.buffer.size, backbone.config.retransmit)
-    yield Usage("ranges to retransmit", resending._retransmit_scheduler.pending_ranges, MAX_RANGES_WAITING)
-    yield Usage("searches", len(resending._router), MAX_SEARCHES)
-    yield Usage("messages held back", len(backbone._push_backlog._pushes), HELD_MESSAGES)
-    yield Usage("bytes held back", backbone._push_backlog._bytes, HELD_BYTES)
-    yield Usage("sources reported", len(backbone.drops._reports), SOURCES_REMEMBERED)
+    yield "bytes to retransmit", resending._retransmit_scheduler.buffer.size, backbone.config.retransmit
+    yield "ranges to retransmit", resending._retransmit_scheduler.pending_ranges, MAX_RANGES_WAITING
+    yield "searches", len(resending._router), MAX_SEARCHES
+    yield "messages held back", len(backbone._push_backlog._pushes), HELD_MESSAGES
+    yield "bytes held back", backbone._push_backlog._bytes, HELD_BYTES
+    yield "sources reported", len(backbone.drops._reports), SOURCES_REMEMBERED
 
 
 def client_usage(client: Client, store: MemoryStore | JournalStore) -> Iterator[Usage]:
     """Yield the resource usage of a client."""
     config, outbox, answers = client.config, client.send_queue, client.repair_responder
     if isinstance(store, MemoryStore):
-        yield Usage("bytes of history", store.size, store.limit)
+        yield "bytes of history", store.size, store.limit
     else:
-        yield Usage("messages read from the journal", len(store._read_cache), READ_RECORDS + READ_AHEAD)
-        yield Usage("bytes read from the journal", store._read_cache_bytes, 3 * READ_BYTES)
-    yield Usage("messages to publish", len(outbox), config.outbox.queue_messages)
-    yield Usage("bytes to publish", outbox._size, config.outbox.queue_bytes + ENVELOPE_SIZE)
-    yield Usage("messages with an unconfirmed number", len(client.unconfirmed_numbers), MAX_UNSETTLED)
-    yield Usage("messages waiting for journals", len(client.durability), config.outbox.queue_messages)
-    yield Usage("requesters waiting", len(answers._queues), REQUESTERS)
-    yield Usage("queued repairs of one requester", max(map(len, answers._queues.values()), default=0), QUEUE_LIMIT)
-    yield Usage("queued bytes of one requester", max(answers._queued_bytes.values(), default=0), QUEUE_BYTES)
-    yield Usage("envelope ranges remembered", len(client.repeats), WINDOW + 1)
-    yield Usage("KEEPALIVEs unanswered", len(client.keepalive._sent_at), UNANSWERED)
-    yield Usage("sources reported", len(client.drops._reports), SOURCES_REMEMBERED)
+        yield "messages read from the journal", len(store._read_cache), READ_RECORDS + READ_AHEAD
+        yield "bytes read from the journal", store._read_cache_bytes, 3 * READ_BYTES
+    yield "messages to publish", len(outbox), config.outbox.queue_messages
+    yield "bytes to publish", outbox._size, config.outbox.queue_bytes + ENVELOPE_SIZE
+    yield "messages with an unconfirmed number", len(client.unconfirmed_numbers), MAX_UNSETTLED
+    yield "messages waiting for journals", len(client.durability), config.outbox.queue_messages
+    yield "requesters waiting", len(answers._queues), REQUESTERS
+    yield "queued repairs of one requester", max(map(len, answers._queues.values()), default=0), QUEUE_LIMIT
+    yield "queued bytes of one requester", max(answers._queued_bytes.values(), default=0), QUEUE_BYTES
+    yield "envelope ranges remembered", len(client.repeats), WINDOW + 1
+    yield "KEEPALIVEs unanswered", len(client.keepalive._sent_at), UNANSWERED
+    yield "sources reported", len(client.drops._reports), SOURCES_REMEMBERED
     subscription = client._subscription
     if subscription is None:
         return
-    yield Usage("bytes in the reorder buffer", client.buffered_bytes, config.buffer_bytes + ONE_MESSAGE)
+    yield "bytes in the reorder buffer", client.buffered_bytes, config.buffer_bytes + ONE_MESSAGE
     repairs, joining, stream = subscription._repair_scheduler, subscription._start_search, subscription.reorder_buffer
-    yield Usage("requested ranges", len(repairs._requested) + len(repairs._requested_before), 2 * MAX_REMEMBERED_RANGES)
-    yield Usage("ranges still searched for", len(repairs._still_searched), MAX_REMEMBERED_RANGES)
+    yield "requested ranges", len(repairs._requested) + len(repairs._requested_before), 2 * MAX_REMEMBERED_RANGES
+    yield "ranges still searched for", len(repairs._still_searched), MAX_REMEMBERED_RANGES
     if stream is not None:
         # The schedule is rebuilt when its first entry is due, so it may be larger for a moment.
-        yield Usage("repairs planned", len(repairs), 4 * max(MAX_PLANNED, 2 * len(stream.missing)))
+        yield "repairs planned", len(repairs), 4 * max(MAX_PLANNED, 2 * len(stream.missing))
         # A message inside a gap splits it, and so does a request whose answer did not fit the buffer.
         # Entries of the schedule may count as lost before adjacent ones.
         ranges = MAX_GAPS + 1 + config.buffer_bytes // MESSAGE_OVERHEAD + config.repair.in_flight + MAX_PLANNED
-        yield Usage("gaps", len(stream.missing), ranges)
-        yield Usage("ranges given up", len(stream._lost), ranges)
+        yield "gaps", len(stream.missing), ranges
+        yield "ranges given up", len(stream._lost), ranges
     if joining is not None:
-        yield Usage("bytes received before the start position", joining._size, config.buffer_bytes + ONE_MESSAGE)
+        yield "bytes received before the start position", joining._size, config.buffer_bytes + ONE_MESSAGE
 
 
 class MemoryBounded(ClientInvariant):
@@ -111,5 +107,5 @@ class MemoryBounded(ClientInvariant):
         for resource, used, limit in usage:
             if used > limit:
                 self.violated(f"{resource}: {used:,} in use, the limit is {limit:,}", host)
-            if limit:
-                self.peaks[resource] = max(self.peaks.get(resource, 0.0), used / limit)
+            if used and limit and used / limit > self.peaks.get(resource, 0.0):
+                self.peaks[resource] = used / limit

@@ -9,10 +9,15 @@ from typing import Any, ClassVar, NamedTuple
 from fyrehose_twisted.consensus.messages import EntryKind, MemberId
 from fyrehose_twisted.errors import MalformedPacket
 from fyrehose_twisted.fyrehose.node.member.persistent_state import MemberCheckpoint, MemberState, decode_group
-from fyrehose_twisted.fyrehose.simulation.invariants.delivery import ClientInvariant, NumberedMessages, parse_deliver
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
+    PUSH_KINDS,
+    ClientInvariant,
+    NumberedMessages,
+    parse_deliver,
+)
 from fyrehose_twisted.fyrehose.simulation.member_hosts import Group, MemberHost
 from fyrehose_twisted.fyrehose.wire.codec import decode
-from fyrehose_twisted.fyrehose.wire.packets import AGAIN, CONFIRM, PacketType, Push
+from fyrehose_twisted.fyrehose.wire.packets import PacketType, Push
 from fyrehose_twisted.fyrehose.wire.term_start import TermStart, decode_term_start
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.sim.host import Host
@@ -41,6 +46,9 @@ class GroupMessages(NumberedMessages):
     """
 
     participants: Group
+
+    sent_kinds = (PacketType.DELIVER,)
+    arrived_kinds = PUSH_KINDS
 
     def __init__(self, participants: Group) -> None:
         super().__init__(participants)
@@ -91,8 +99,6 @@ class GroupMessages(NumberedMessages):
 
     def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if not isinstance(packet.data, bytes) or packet.data[0] != PacketType.DELIVER:
-            return
         source, (sequence, data) = packet.source, parse_deliver(packet.data)
         known = self.truth.get(sequence)
         if known is not None and known != data:
@@ -102,9 +108,7 @@ class GroupMessages(NumberedMessages):
 
     def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if not packet.data or not isinstance(packet.data, bytes):
-            return
-        if packet.data[0] & ~(CONFIRM | AGAIN) == PacketType.PUSH and self.participants.is_backbone(host):
+        if self.participants.is_backbone(host):
             try:
                 push = decode(packet.data, truncated=packet.truncated)
             except MalformedPacket:

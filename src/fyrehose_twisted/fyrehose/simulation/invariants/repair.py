@@ -44,19 +44,23 @@ class LossOnlyAfterRetries(ClientInvariant):
     GRACE: ClassVar[float] = 1.0
     """Seconds for the answer to be sent and handled."""
 
+    sent_kinds = (PacketType.REQUEST, PacketType.DELIVER)
+
     def __init__(self, participants: ClientsOfRun) -> None:
         super().__init__(participants)
         self._by_address = {one.host.address: one for one in participants.clients}
         self._requested: dict[Host, list[tuple[int, int]]] = {one.host: [] for one in participants.clients}
         self._owed: dict[Host, dict[int, list[OwedRepair]]] = {one.host: {} for one in participants.clients}
         self._repairs_in_flight: dict[int, tuple[Host, Address, int]] = {}
+        self._discarded_up_to = dict.fromkeys(self._requested, 0)
 
     def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        kind = packet.data[0] if packet.data else 0
-        if kind == PacketType.REQUEST and packet.source in self._requested:
+        if packet.source not in self._requested:
+            return
+        if packet.data[0] == PacketType.REQUEST:
             self._requested[packet.source].append(_range(packet.data))
-        elif kind == PacketType.DELIVER and packet.source in self._requested:
+        else:
             self._repairs_in_flight[packet.number] = packet.source, packet.to, parse_deliver(packet.data)[0]
 
     def arrived(self, packet: SimPacket, host: Host) -> None:
@@ -118,6 +122,9 @@ class LossOnlyAfterRetries(ClientInvariant):
             if not one.has_started:
                 continue
             done = one.application.next or 0
+            if done == self._discarded_up_to[one.host]:
+                continue
+            self._discarded_up_to[one.host] = done
             self._requested[one.host] = [request for request in self._requested[one.host] if request[1] >= done]
             owed = self._owed[one.host]
             for sequence in [sequence for sequence in owed if sequence < done]:
@@ -183,6 +190,9 @@ class RequestsForwarded(FyrehoseInvariant):
 
     name: ClassVar[str] = "every REQUEST is forwarded or counted"
 
+    sent_kinds = (PacketType.FORWARD,)
+    arrived_kinds = (PacketType.REQUEST,)
+
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
         self._excused = 0
@@ -195,7 +205,7 @@ class RequestsForwarded(FyrehoseInvariant):
     def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         backbone = self.participants.backbone
-        if packet.source is backbone.host and packet.data[0] == PacketType.FORWARD:
+        if packet.source is backbone.host:
             requester = _requester(packet.data)
             served = {BACKBONE, *(client.address for client in backbone.node.clients)}
             if requester not in served:
@@ -203,7 +213,7 @@ class RequestsForwarded(FyrehoseInvariant):
 
     def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if host is self.participants.backbone.host and packet.data and packet.data[0] == PacketType.REQUEST:
+        if host is self.participants.backbone.host:
             alive = [client for client in self.participants.backbone.node.clients if client.expires_at > host.now]
             served = any(client.address == packet.source.address for client in alive)
             others = any(

@@ -55,6 +55,9 @@ class HeldNumbersKept(ClientInvariant):
 
     participants: Group
 
+    sent_kinds = (PacketType.EXTENSION,)
+    arrived_kinds = (PacketType.EXTENSION, PacketType.DELIVER)
+
     def __init__(self, participants: Group, messages: GroupMessages) -> None:
         super().__init__(participants)
         self.messages = messages
@@ -87,8 +90,11 @@ class HeldNumbersKept(ClientInvariant):
 
     def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        leader, question = self.participants.member_of(packet.source), _decode_extension(packet)
-        if leader is None or not isinstance(question, Leader) or not question.asks_head:
+        leader = self.participants.member_of(packet.source)
+        if leader is None:
+            return
+        question = _decode_extension(packet)
+        if not isinstance(question, Leader) or not question.asks_head:
             return
         if question.term not in self._questions:
             askable = frozenset(one.host for one in self.participants.clients if self._must_hear(leader, one))
@@ -99,8 +105,10 @@ class HeldNumbersKept(ClientInvariant):
         if host in self._repaired:
             self._note_repair(packet, host)
             return
+        if packet.source not in self.by_host or packet.data[0] != PacketType.EXTENSION:
+            return
         answer = _decode_extension(packet)
-        if not isinstance(answer, Head) or packet.source not in self.by_host:
+        if not isinstance(answer, Head):
             return
         question = self._questions.get(answer.term)
         if question is None or question.leader.host is not host:
@@ -114,7 +122,7 @@ class HeldNumbersKept(ClientInvariant):
     def _note_repair(self, packet: SimPacket, host: Host) -> None:
         if packet.source not in self._repaired or packet.damaged or packet.truncated:
             return
-        if isinstance(packet.data, bytes) and packet.data[:1] == bytes((PacketType.DELIVER,)):
+        if packet.data[0] == PacketType.DELIVER:
             self._repaired[host].add(parse_deliver(packet.data)[0])
 
     def _must_hear(self, leader: MemberHost, one: Participant) -> bool:
@@ -255,10 +263,9 @@ def _is_fast(link: Link) -> bool:
 
 
 def _decode_extension(packet: SimPacket) -> Any:
-    data: Any = packet.data
-    if not isinstance(data, bytes) or not data or data[0] != PacketType.EXTENSION or packet.damaged or packet.truncated:
+    if packet.damaged or packet.truncated:
         return None
     try:
-        return decode(data)
+        return decode(packet.data)
     except MalformedPacket:
         return None
