@@ -64,6 +64,8 @@ class Progress:
     """A shared memory file in which one process reports its progress to another."""
 
     LAYOUT = struct.Struct("<3Q")
+    SYNCS = struct.Struct("<2Q")
+    SYNCS_AT = 8 + LAYOUT.size
     MARK = struct.Struct("<QQ")
     MARKS = 2**20
 
@@ -82,6 +84,16 @@ class Progress:
         """Return the last report."""
         following, lost, repaired = self.LAYOUT.unpack_from(self.map, 8)
         return following, lost, repaired
+
+    def synced(self, nanoseconds: int) -> None:
+        """Count a sync that took ``nanoseconds``."""
+        count, taken = self.syncs()
+        self.SYNCS.pack_into(self.map, self.SYNCS_AT, count + 1, taken + nanoseconds)
+
+    def syncs(self) -> tuple[int, int]:
+        """Return the number of syncs so far, and how many nanoseconds they took."""
+        count, taken = self.SYNCS.unpack_from(self.map, self.SYNCS_AT)
+        return count, taken
 
     def mark(self, watermark: int) -> None:
         """Report that everything below ``watermark`` is durable."""
@@ -115,17 +127,18 @@ class WatchedJournal(Watched, JournalProtocol):
 
     def startProtocol(self) -> None:
         super().startProtocol()
-        if "BENCH_MARKS" in os.environ:
-            journal: Any = self.journal
-            sync = journal.sync
+        journal: Any = self.journal
+        sync, marks = journal.sync, "BENCH_MARKS" in os.environ
 
-            def watched() -> None:
-                sync()
-                bounds = journal.bounds(EPOCH)
-                if bounds is not None:
-                    self.progress.mark(bounds.next)
+        def watched() -> None:
+            began = time.monotonic_ns()
+            sync()
+            self.progress.synced(time.monotonic_ns() - began)
+            bounds = journal.bounds(EPOCH) if marks else None
+            if bounds is not None:
+                self.progress.mark(bounds.next)
 
-            journal.sync = watched
+        journal.sync = watched
 
 
 class PlainFile(DatagramProtocol):
@@ -346,13 +359,15 @@ def publishing(stage: Stage, size: int, *, subscribe: bool) -> Iterator[Publishe
 
 
 def keep_up(start: Callable[[Stage], Process], options: argparse.Namespace) -> list[float]:
-    """Return messages/s, CPU seconds of receiver and backbone per million, losses and repaired numbers."""
+    """Return messages/s, CPU seconds of receiver and backbone per million, losses and repaired numbers, messages a
+    sync, and the share of the time that syncs took."""
     with Stage(options) as stage, publishing(stage, options.size, subscribe=False) as publisher:
         progress = stage.progress("one.progress")
         receiver = start(stage)
         begun = publisher.connect(progress, receiver)
         sent, moved_at, before = begun, time.monotonic(), begun
         cpus = receiver.cpu_seconds(), stage.backbone.cpu_seconds()
+        syncs = progress.syncs()
         started = time.monotonic()
         while (now := time.monotonic()) < started + options.seconds:
             following = progress.told()[0]
@@ -368,11 +383,13 @@ def keep_up(start: Callable[[Stage], Process], options: argparse.Namespace) -> l
         elapsed = time.monotonic() - started
         count = progress.told()[0] - begun
         used = receiver.cpu_seconds() - cpus[0], stage.backbone.cpu_seconds() - cpus[1]
+        synced, syncing = (now - then for now, then in zip(progress.syncs(), syncs, strict=True))
         publisher.settle(progress)
         following, lost, repaired = progress.told()
         receiver.stop()
         held_all(stage.directory / "one", begun, following - 1)
-    return [count / elapsed, *(1e6 * each / count for each in used), lost, repaired]
+    waiting = [count / synced if synced else 0.0, syncing / elapsed / 1e9]
+    return [count / elapsed, *(1e6 * each / count for each in used), lost, repaired, *waiting]
 
 
 def held_all(directory: Path, first: int, last: int) -> None:
@@ -398,7 +415,7 @@ def keep(options: argparse.Namespace) -> Tables:
     figures: Figures = {name: [] for name in receivers}
     for name in in_turn(receivers, options.rounds, "keep"):
         figures[name].append(keep_up(receivers[name], options))
-    heads = ["messages/s", "CPU-s/million", "backbone's", "lost", "repaired"]
+    heads = ["messages/s", "CPU-s/million", "backbone's", "lost", "repaired", "messages/sync", "syncing"]
     table(f"Kept up with for {options.seconds:g} s, window {options.window}", heads, figures, ratios=2)
     told = {
         "journal, --fsync batch": "journal, by batch",
