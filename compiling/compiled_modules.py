@@ -39,7 +39,7 @@ GROUPS = {
         "hydra.transports.udp.session",
         "hydra.wire",
     ),
-    "freenet": ("freenet.node", "freenet.wire"),
+    "freenet": ("experiments.simulated_network", "freenet.node", "freenet.wire"),
     "parcels": ("parcels.node", "parcels.wire"),
     "simulator": ("sim",),
 }

@@ -34,6 +34,9 @@ Latency = float | Callable[[int, int, Random], float]
 _InFlight = tuple[float, int, int, int, int, Message]
 """Arrival time, sequence number, source, destination, generation of the link, message."""
 
+_NOTHING = (inf, 0, 0, 0, 0, None)
+"""In place of a message while none is in flight."""
+
 PACKET_MESSAGES = (PublishData, SubscribeData)
 """Messages that carry a packet."""
 
@@ -93,7 +96,8 @@ class SimulatedNetwork:
         self._armed_deadlines: dict[int, float] = {}
         self._unnoticed_changes = 0
         """Link changes that a node has not noticed yet."""
-        self._maybe_busy: set[int] = set()
+        self._maybe_busy: dict[int, None] = {}
+        """Nodes that were called and have not been found idle since."""
 
     # Nodes and links
 
@@ -251,11 +255,9 @@ class SimulatedNetwork:
         """Run while ``condition`` returns True; return whether it became False before ``limit``."""
         with collector_paused():
             while condition():
-                following = self._next_event_time()
-                if following > limit:
+                if not self._step(limit):
                     self.now = max(self.now, limit)
                     return False
-                self._step(following)
         return True
 
     def call_at(self, when: float, call: Callable[..., None], *arguments: Any) -> None:
@@ -265,67 +267,75 @@ class SimulatedNetwork:
     def run_until(self, when: float) -> None:
         """Run until a time."""
         with collector_paused():
-            while (following := self._next_event_time()) <= when:
-                self._step(following)
+            while self._step(when):
+                pass
         self.now = max(self.now, when)
 
     def run_until_quiet(self, limit: float = inf) -> bool:
         """Run until the network is quiet; return whether it became quiet before ``limit``."""
-        return self.run_while(lambda: not self.is_quiet(), limit)
+        line, heap = self._fifo, self._heap
+        return self.run_while(lambda: bool(line or heap or not self.is_quiet()), limit)
 
     def is_quiet(self) -> bool:
         """Return True if no message is in flight and no node is busy."""
         if self.has_traffic():
             return False
-        nodes = self.nodes
-        busy = {number for number in self._maybe_busy if number in nodes and nodes[number].busy}
-        self._maybe_busy = busy
-        return not busy
+        nodes, candidates = self.nodes, self._maybe_busy
+        while candidates:
+            # One busy node is enough, and mostly remains it until the next call.
+            number = next(reversed(candidates))
+            if number in nodes and nodes[number].busy:
+                return False
+            del candidates[number]
+        return True
 
-    def _next_event_time(self) -> float:
-        line = self._fifo[0][0] if self._fifo else inf
-        if self._heap and self._heap[0][0] < line:
-            line = self._heap[0][0]
-        return min(line, self._timers[0][0]) if self._timers else line
-
-    def _step(self, when: float) -> None:
+    def _step(self, limit: float) -> bool:
+        """Handle the next event unless it is after ``limit``; return whether it was handled."""
+        timers, line, heap = self._timers, self._fifo, self._heap
+        # Of the messages, one of the two is always empty. Of the events due at one time, the earliest made goes first.
+        when, order, source, destination, life, message = line[0] if line else heap[0] if heap else _NOTHING
+        if timers:
+            due_at, number, call, arguments = timers[0]
+            if due_at < when or (due_at == when and number < order):
+                if due_at > limit:
+                    return False
+                heappop(timers)
+                self.now = due_at
+                call(*arguments)
+                return True
+        if when > limit or message is None:
+            return False
+        if line:
+            line.popleft()
+        else:
+            heappop(heap)
         self.now = when
-        calls = self._timers
-        line, heap = self._fifo, self._heap
-        # Of the events due at one time, the lowest sequence number goes first.
-        number, kind = inf, 0
-        if line and line[0][0] <= when:
-            number, kind = line[0][1], 1
-        if heap and heap[0][0] <= when and heap[0][1] < number:
-            number, kind = heap[0][1], 2
-        if calls and calls[0][0] <= when and calls[0][1] < number:
-            _, _, call, arguments = heappop(calls)
-            call(*arguments)
-            return
-        _, _, source, destination, life, message = line.popleft() if kind == 1 else heappop(heap)
         if type(message) in PACKET_MESSAGES:
             self._copy_arrived(message)
         if self._link_generations:
             pair = (source, destination) if source < destination else (destination, source)
             if self._link_generations.get(pair, 0) != life or destination in self.down:
                 self.messages_lost += 1
-                return
+                return True
         node = self.nodes.get(destination) or self.node(destination)
         node.receive(message, source, when)
         self._flush(destination, node)
+        return True
 
     # Outputs of nodes
 
     def _flush(self, number: int, node: FreenetNode) -> None:
         _, effects, events = node.drain()
+        effect: Any
         for effect in effects:
-            if type(effect) is Write:
-                self._send(number, effect.peer, effect.messages)  # type: ignore[arg-type]  # Here, links are numbers.
+            kind = type(effect)  # Not narrowed to Write, whose peer is a Peer: here, links are numbers.
+            if kind is Write:
+                self._send(number, effect.peer, effect.messages)
         deadline = node.next_deadline()
         if deadline is not None and deadline < self._armed_deadlines.get(number, inf):
             self._armed_deadlines[number] = deadline
             heappush(self._timers, (deadline, next(self._sequence), self._tick, (number, deadline)))
-        self._maybe_busy.add(number)
+        self._maybe_busy[number] = None
         for event in events:
             self._on_event(number, event)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import NoReturn
 
 from fyrehose_twisted.experiments.measures.tree_metrics import TreeMetrics
-from fyrehose_twisted.experiments.measures.trees import find_streams, trace_to_roots
+from fyrehose_twisted.experiments.measures.trees import find_all_streams, trace_to_roots
 from fyrehose_twisted.experiments.simulated_network import SimulatedNetwork
+from fyrehose_twisted.freenet.node.stream import Stream
 from fyrehose_twisted.sim.invariants import InvariantViolated
 
 
 def check_network(network: SimulatedNetwork, measures: TreeMetrics) -> None:
     """See :meth:`~fyrehose_twisted.experiments.trials.experiment.TreeExperiment.check`."""
-    keys = sorted({key for node in network.nodes.values() for key in node.streams})
-    for key in keys:
-        _check_tree(network, key)
+    for key, streams in sorted(find_all_streams(network).items()):
+        _check_tree(network, key, streams)
     limit = network.policy.max_streams
     for number, node in network.nodes.items():
         if len(node.streams) > limit:
@@ -26,8 +26,7 @@ def check_network(network: SimulatedNetwork, measures: TreeMetrics) -> None:
         )
 
 
-def _check_tree(network: SimulatedNetwork, key: bytes) -> None:
-    streams = find_streams(network, key)
+def _check_tree(network: SimulatedNetwork, key: bytes, streams: dict[int, Stream]) -> None:
     tree = {number: None if stream.parent is None else stream.parent.node for number, stream in streams.items()}
     tops, _, cyclic = trace_to_roots(tree)
     if cyclic:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fyrehose_twisted.experiments.measures.averages import maximum, mean
-from fyrehose_twisted.experiments.measures.trees import find_streams, trace_to_roots
+from fyrehose_twisted.experiments.measures.trees import find_all_streams, trace_to_roots
 from fyrehose_twisted.experiments.topologies.adjacency import path_lengths
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ class TreeShapes:
 
     def __init__(self, network: SimulatedNetwork) -> None:
         self._network = network
+        self._streams = find_all_streams(network)
         self._keys = self._subscribers = self._members = self._reached = self._cycles = 0
         self._roots: list[int] = []
         self._depths: list[int] = []
@@ -31,7 +32,7 @@ class TreeShapes:
 
     def add(self, key: bytes, subscribers: Sequence[int]) -> None:
         """Add the tree of a key with these running subscribers."""
-        streams = find_streams(self._network, key)
+        streams = self._streams.get(key, {})
         tree = {number: None if one.parent is None else one.parent.node for number, one in streams.items()}
         tops, heights, cyclic = trace_to_roots(tree)
         self._keys += 1

@@ -21,6 +21,15 @@ def find_streams(network: SimulatedNetwork, key: bytes) -> dict[int, Stream]:
     return found
 
 
+def find_all_streams(network: SimulatedNetwork) -> dict[bytes, dict[int, Stream]]:
+    """Return the streams of all keys, as :func:`find_streams` does for one."""
+    found: dict[bytes, dict[int, Stream]] = {}
+    for number, node in network.nodes.items():
+        for key, stream in node.streams.items():
+            found.setdefault(key, {})[number] = stream
+    return found
+
+
 def find_tree(network: SimulatedNetwork, key: bytes) -> Tree:
     """Return the parent of each node that has the stream ``key``."""
     return {

@@ -108,7 +108,10 @@ class NodeContext:
 
     def next_deadline(self) -> float | None:
         """Return the time of the next timer, ``None`` if there is none."""
-        return self._timers[0][0] if self._timers else None
+        timers = self._timers
+        while timers and _is_stale(timers[0][3]):
+            heappop(timers)
+        return timers[0][0] if timers else None
 
     def tick(self, now: float) -> None:
         """Run the timers that are due."""
