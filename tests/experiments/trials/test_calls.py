@@ -209,8 +209,8 @@ class TestMistakes:
             line(**options)
 
     def test_the_result_of_a_latency_function_is_checked(self, line: Make) -> None:
-        with pytest.raises(ConfigurationError, match=r"^latency\(0, 1, rng\) is -1: a time is 0 or more seconds"):
-            line(latency=lambda a, b, rng: -1).subscribe(0, KEY)
+        with pytest.raises(ConfigurationError, match=r"^latency\(0, 1, rng\) is -1\.0: a time is 0 or more seconds"):
+            line(latency=lambda a, b, rng: -1.0).subscribe(0, KEY)
 
     @pytest.mark.parametrize("node", [-1, 5])
     def test_missing_nodes_are_refused(self, line: Make, node: int) -> None:
