@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from suite.benchmark_modules import BENCHMARKS, ROOT, importable_benchmarks
 
-ROOT = Path(__file__).parents[2]
-BENCHMARKS = ROOT / "benchmarks"
-
-before = list(sys.path), set(sys.modules)
-sys.path[:0] = [str(BENCHMARKS), str(ROOT / "docs")]
-try:
+with importable_benchmarks(ROOT / "docs"):
     import results
     from benchmark_contents import TABLES
 
@@ -26,12 +21,6 @@ try:
     Race = import_module("bench_race").Results
     wanted = import_module("parcels.wanted")
     trees = import_module("freenet.trees")
-finally:
-    sys.path[:] = before[0]
-    # Folders of the tests have the names of some packages there.
-    ambiguous = {"hydra", "parcels", "freenet"}
-    for module in [name for name in set(sys.modules) - before[1] if name.partition(".")[0] in ambiguous]:
-        del sys.modules[module]
 
 
 def columns_of(name: str) -> set[str]:

@@ -11,19 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from suite.benchmark_modules import BENCHMARKS, importable_benchmarks
 
-ROOT = Path(__file__).parents[2]
-BENCHMARKS = ROOT / "benchmarks"
-
-before = list(sys.path), set(sys.modules)
-sys.path.insert(0, str(BENCHMARKS))
-try:
+with importable_benchmarks():
     from stages import chains, counters, counts, nodes, replay, stamps
-finally:
-    sys.path[:] = before[0]
-    # Folders of the tests have the names of some packages there.
-    for module in [name for name in set(sys.modules) - before[1] if name.partition(".")[0] in {"hydra", "parcels"}]:
-        del sys.modules[module]
 
 MESSAGES, WARM_UP = 40, 10
 
