@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, capturedLogs
 from zope.interface import implementer
 
-from fyrehose_twisted.driver import NodeDriver
+from fyrehose_twisted.driver import CATCH_UP, NodeDriver
 from fyrehose_twisted.effects import Send
 from fyrehose_twisted.interfaces import INode, Outputs
 
@@ -327,3 +327,44 @@ class TestTimer:
         with pytest.raises(KeyboardInterrupt):
             driven.wake_at(1_002)
         assert driven.timers == [1_002]
+
+
+class TestHeldUpProcess:
+    """A process that was held up reads what arrived meanwhile before its node decides what is missing."""
+
+    @pytest.fixture
+    def inputs(self, driven: Driven) -> list[float]:
+        """Times of the inputs that were read. A tick is recorded with their number."""
+        times: list[float] = []
+        driven.node.on_tick = lambda now: driven.done.append(("tick", len(times)))
+        return times
+
+    def read(self, driven: Driven, inputs: list[float], count: int, seconds: float) -> None:
+        """Read ``count`` inputs from 0.1 s on, one per turn, which take ``seconds`` each."""
+
+        def arrive() -> None:
+            inputs.append(driven.clock.seconds())
+            driven.clock.rightNow += seconds
+            if len(inputs) < count:
+                driven.clock.callLater(0, arrive)
+            driven.driver.flush()
+
+        driven.clock.callLater(0.1, arrive)
+
+    def test_input_precedes_a_missed_deadline(self, driven: Driven, inputs: list[float]) -> None:
+        driven.wake_at(1_000.01)
+        self.read(driven, inputs, 3, 0.001)
+        driven.clock.advance(0.1)
+        assert driven.done == [("tick", 3)]
+
+    def test_endless_input_delays_the_tick_only_for_a_while(self, driven: Driven, inputs: list[float]) -> None:
+        driven.wake_at(1_000.01)
+        self.read(driven, inputs, 100, CATCH_UP / 4)
+        driven.clock.advance(0.1)
+        assert [len(inputs), *driven.done] == [100, ("tick", 4)]
+
+    def test_timer_in_time_does_not_wait_for_input(self, driven: Driven, inputs: list[float]) -> None:
+        driven.wake_at(1_000.1)
+        self.read(driven, inputs, 3, 0.001)
+        driven.clock.advance(0.1)
+        assert driven.done == [("tick", 0)]

@@ -15,6 +15,10 @@ CLOCK_RESOLUTION = 1e-3
 """Seconds by which a timer may fire early."""
 TIMER_SLACK = 1e-4
 """Seconds by which a timer may be late without being moved."""
+HELD_UP = 0.02
+"""Seconds by which a deadline is missed if the process was held up, for example by the garbage collector."""
+CATCH_UP = 0.02
+"""Maximum number of seconds for which input is then handled before the timer."""
 
 _log = Logger("fyrehose_twisted.driver")
 """Logger, whose namespace is explicit because compiled code has no frame to find it in."""
@@ -51,6 +55,8 @@ class NodeDriver:
         self._on_effects_done = on_effects_done
         self._timer: IDelayedCall | None = None
         self._timer_at = 0.0
+        self._catch_up_until: float | None = None
+        self._has_input = False
         self._flushing = False
         self._stopped = False
 
@@ -80,7 +86,7 @@ class NodeDriver:
         """Carry out the outputs of the node and reschedule the timer. Call it after every input and command."""
         if self._flushing or self._stopped:
             return  # The application called the node from an event handler; the outer call continues.
-        self._flushing = True
+        self._flushing = self._has_input = True
         try:
             while self._process_outputs():
                 pass
@@ -137,7 +143,25 @@ class NodeDriver:
     def _tick(self) -> None:
         self._timer = None
         now, deadline = self.now(), self.node.next_deadline()
+        if self._input_comes_first(now, deadline):
+            self._timer_at, self._timer = now, self.clock.callLater(0.0, self._tick)
+            return
         if deadline is not None and now < deadline < now + CLOCK_RESOLUTION:
             now = deadline  # Rounding made the timer fire early, and would again.
         self.node.tick(now)
         self.flush()
+
+    def _input_comes_first(self, now: float, deadline: float | None) -> bool:
+        """Return whether the process was held up, and may not have read yet what arrived meanwhile.
+
+        Otherwise a node would miss answers that have long been there.
+        """
+        if self._catch_up_until is None:
+            if deadline is None or now <= deadline + HELD_UP:
+                return False
+            self._catch_up_until = now + CATCH_UP
+        elif not self._has_input or now >= self._catch_up_until:
+            self._catch_up_until = None
+            return False
+        self._has_input = False
+        return True
