@@ -93,6 +93,15 @@ STAGES = {
         unplotted=("instructions", "cache misses"),
     ),
 }
+FOOTPRINT = {
+    "footprint": Table(
+        "Start and memory of a client",
+        ours=("fyrehose",),
+        others=("nats-py", "Twisted alone"),
+        ratios=(of("fyrehose", "nats-py"), of("fyrehose", "Twisted alone")),
+        plot="",
+    ),
+}
 LOSS = {
     "loss": Table(
         "Messages/s over a link that loses packets, 128 bytes, two subscribers",
@@ -352,5 +361,19 @@ FREENET = {
         plot="",
     ),
 }
-GROUPS = (RACE, STAGES, LOSS, COMPILED, WAYS_IN, TAKEOVER, JOURNALS, PARCELS, SPARK, SIMULATOR, HYDRA, FREENET)
+GROUPS = (
+    RACE,
+    STAGES,
+    FOOTPRINT,
+    LOSS,
+    COMPILED,
+    WAYS_IN,
+    TAKEOVER,
+    JOURNALS,
+    PARCELS,
+    SPARK,
+    SIMULATOR,
+    HYDRA,
+    FREENET,
+)
 TABLES = {name: table for group in GROUPS for name, table in group.items()}

@@ -7,9 +7,9 @@ such as ``, {} compiled``, they are that text, or nothing where there is no such
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from textwrap import fill
@@ -142,8 +142,10 @@ def main(results: Path) -> None:
     PLOTS.mkdir(exist_ok=True)
     for path, text in texts:
         path.write_text(text, encoding="utf-8")
-        print(f"Wrote {path}")
+        print(f"Wrote {path.relative_to(HERE.parent)}")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("results", type=Path, help="directory of the results, build/bench")
+    main(parser.parse_args().results)
