@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, capturedLogs
 from zope.interface import implementer
 
-from fyrehose_twisted.driver import CATCH_UP, NodeDriver
+from fyrehose_twisted.driver import CATCH_UP, HELD_UP, NodeDriver
 from fyrehose_twisted.effects import Send
 from fyrehose_twisted.interfaces import INode, Outputs
 
@@ -365,6 +365,16 @@ class TestHeldUpProcess:
 
     def test_timer_in_time_does_not_wait_for_input(self, driven: Driven, inputs: list[float]) -> None:
         driven.wake_at(1_000.1)
+        self.read(driven, inputs, 3, 0.001)
+        driven.clock.advance(0.1)
+        assert driven.done == [("tick", 0)]
+
+    def test_process_that_is_late_each_time_does_not_wait(self, driven: Driven, inputs: list[float]) -> None:
+        for _ in range(20):
+            driven.wake_at(driven.clock.seconds())
+            driven.clock.advance(2 * HELD_UP)
+        driven.done.clear()
+        driven.wake_at(driven.clock.seconds() + 0.1 - 2 * HELD_UP)
         self.read(driven, inputs, 3, 0.001)
         driven.clock.advance(0.1)
         assert driven.done == [("tick", 0)]

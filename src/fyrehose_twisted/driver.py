@@ -16,7 +16,10 @@ CLOCK_RESOLUTION = 1e-3
 TIMER_SLACK = 1e-4
 """Seconds by which a timer may be late without being moved."""
 HELD_UP = 0.02
-"""Seconds by which a deadline is missed if the process was held up, for example by the garbage collector."""
+"""Seconds by which a deadline is missed if the process was held up, for example by the garbage collector. It is also
+three times what is usual for the node."""
+MAX_LATE = 1.0
+"""Seconds up to which a missed deadline counts towards what is usual."""
 CATCH_UP = 0.02
 """Maximum number of seconds for which input is then handled before the timer."""
 
@@ -56,6 +59,7 @@ class NodeDriver:
         self._timer: IDelayedCall | None = None
         self._timer_at = 0.0
         self._catch_up_until: float | None = None
+        self._usually_late = 0.0
         self._has_input = False
         self._flushing = False
         self._stopped = False
@@ -157,7 +161,11 @@ class NodeDriver:
         Otherwise a node would miss answers that have long been there.
         """
         if self._catch_up_until is None:
-            if deadline is None or now <= deadline + HELD_UP:
+            late = 0.0 if deadline is None else min(max(now - deadline, 0.0), MAX_LATE)
+            # Where each turn takes long, being late means nothing.
+            is_held_up = late > HELD_UP and late > 3 * self._usually_late
+            self._usually_late += (late - self._usually_late) / 8
+            if not is_held_up:
                 return False
             self._catch_up_until = now + CATCH_UP
         elif not self._has_input or now >= self._catch_up_until:
