@@ -30,10 +30,10 @@ from statistics import mean, median, stdev
 from typing import Any
 
 from freenet import tables
-from freenet.figures import table
 from freenet.trees import KEYS, REPAIRS, SUBSCRIBERS, TREES, WAYS, Way, grow, measure_repair, measure_trees
 from race.machine import describe
 from results import add_option, write
+from text_table import table
 
 from fyrehose_twisted.experiments import Policy, Topology
 from fyrehose_twisted.process.progress import ProgressBar

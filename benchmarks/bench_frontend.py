@@ -233,8 +233,8 @@ def in_a_process(seconds: float, *arguments: object) -> float:
 
 @contextmanager
 def plain_post() -> Iterator[tuple[int, int]]:
-    """Start the bare resource; return its process id and port."""
-    command = [sys.executable, str(Path(__file__).with_name("plain_post.py"))]
+    """Start a bare resource; return its process id and port."""
+    command = [sys.executable, str(Path(__file__).parent / "parcels" / "bare.py"), "0", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

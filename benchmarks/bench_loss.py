@@ -28,11 +28,9 @@ from bench_race import (
     ChildFailed,
     Figures,
     in_child,
-    number,
     outcome,
     ratio_of,
     scaled,
-    table,
     verdict,
 )
 from race import library, nats_clients
@@ -41,6 +39,7 @@ from race.link import Link
 from race.machine import describe
 from race.servers import NATS, OURS, Broker, Missing, Place, start_nats, start_ours
 from results import DIRECTORY, write
+from text_table import number, table
 
 from fyrehose_twisted.process.progress import ProgressBar
 

@@ -40,6 +40,7 @@ from race.machine import describe
 from race.servers import C_RELAY, NATS, OURS, PLAIN, REDIS, ZEROMQ, Broker, Brokers
 from race.tables import tables
 from results import DIRECTORY, given, write
+from text_table import number, table
 
 from fyrehose_twisted.process.progress import ProgressBar
 
@@ -312,23 +313,6 @@ def has_client(job: Job, results: Results) -> bool:
         return True
     results.missing[NATS_PY if name == NATS else f"{name}, in Python"] = f"not installed: pip install {package}"
     return False
-
-
-def number(value: float | None, digits: int = 0) -> str:
-    """Format a figure for a table."""
-    return "-" if value is None else f"{value:,.{digits}f}"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table."""
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-    for row in (head, *rows):
-        cells = [
-            f"{cell:<{width}}" if not column else f"{cell:>{width}}"
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        print("  ".join(cells).rstrip())
-    print()
 
 
 def verdict(ratio: float | None, target: float, *, most: bool = False) -> str:

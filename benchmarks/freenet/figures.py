@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from math import sqrt
 from statistics import mean, stdev
 
@@ -10,19 +10,6 @@ import numpy as np
 
 # Student's 95 % quantiles, by the number of values minus one.
 STUDENT = {2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 14: 2.145, 19: 2.093}
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table; all columns but the first are numbers."""
-    lines = [list(head), *(list(map(str, row)) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    for line in lines:
-        first, *rest = (
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        print("  ".join([first, *rest]).rstrip())
-    print()
 
 
 def over_networks(values: Sequence[float]) -> str:

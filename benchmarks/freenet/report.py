@@ -6,9 +6,10 @@ from statistics import mean, median
 from typing import Any
 
 import numpy as np
+from text_table import table
 
 from freenet import rivals
-from freenet.figures import fit, one_network, over_networks, table
+from freenet.figures import fit, one_network, over_networks
 from freenet.reference import TABLE
 
 WANTED_SECONDS, WANTED_MEMORY = 60.0, 1024.0

@@ -7,24 +7,13 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
+from text_table import table
+
 from hydra.failovers import CUT_OFF, KILLED, NO_SERVER, TERMINATED, UNGUARDED, Failover
 
 KINDS = (KILLED, TERMINATED, CUT_OFF, NO_SERVER, UNGUARDED)
 QUICK = (KILLED, TERMINATED, CUT_OFF, NO_SERVER)
 WANTED_SECONDS, WANTED_RATE = 2.0, 10_000
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table; all columns but the first are numbers."""
-    lines = [list(head), *(list(map(str, row)) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    for line in lines:
-        first, *rest = (
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        print("  ".join([first, *rest]).rstrip())
-    print()
 
 
 def spread(values: Sequence[float]) -> tuple[str, str, str]:

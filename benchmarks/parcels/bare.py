@@ -45,9 +45,10 @@ class Echo(Protocol):
 
 
 def main() -> None:
-    """Listen at two ports."""
-    reactor.listenTCP(int(sys.argv[1]), Quiet(Created()), interface="127.0.0.1")
+    """Listen at two ports, and print that of HTTP."""
+    web = reactor.listenTCP(int(sys.argv[1]), Quiet(Created()), interface="127.0.0.1")
     reactor.listenTCP(int(sys.argv[2]), Factory.forProtocol(Echo), interface="127.0.0.1")
+    print(web.getHost().port, flush=True)
     reactor.run()
 
 

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from statistics import median
+
+from text_table import number, table
 
 from parcels.failover import SIZE
 from parcels.figures import Results
 from parcels.wanted import ECHO, ETCD_ONE, ETCD_OWN, ETCD_SHARED, SEQUENTIAL, SYNCOBJ_MANY, growth, wants
-
-
-def number(value: float | None, digits: int = 0) -> str:
-    """Format a figure for a table."""
-    return "-" if value is None else f"{value:,.{digits}f}"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table."""
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-    for row in (head, *rows):
-        cells = [
-            f"{cell:<{width}}" if not column else f"{cell:>{width}}"
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        print("  ".join(cells).rstrip())
-    print()
 
 
 def micro(value: float | None) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from text_table import number, table
+
 from stages.chains import Row, rows
 from stages.counters import Counts as ProcessCounts
 from stages.counts import Counts
 from stages.processes import Outcome
 from stages.replay import Summary
-
-MISSING = "-"
 
 
 class CaseFigures:
@@ -52,23 +52,6 @@ def _medians(rounds: Sequence[ProcessCounts]) -> ProcessCounts:
     return ProcessCounts(*(median(known) if known else None for known in columns))  # type: ignore[arg-type]
 
 
-def table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
-    """Print a table."""
-    widths = [max(len(line[column]) for line in (heads, *lines)) for column in range(len(heads))]
-    for line in (heads, *lines):
-        cells = [
-            f"{cell:<{width}}" if not column else f"{cell:>{width}}"
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        print("  ".join(cells).rstrip())
-    print()
-
-
-def number(value: float | None, form: str = ",.0f") -> str:
-    """Format a figure."""
-    return MISSING if value is None else format(value, form)
-
-
 def print_case(case: CaseFigures) -> None:
     """Print the stages and the processes of one case."""
     stages = [[row.stage, f"{row.median:.1f}", f"{row.p99:.1f}", f"{row.share:.0%}"] for row in case.rows]
@@ -97,7 +80,7 @@ def print_nodes(times: dict[str, Summary], counts: dict[str, Counts]) -> None:
         [
             name,
             *(f"{figure:.1f}" for figure in summary),
-            *([MISSING] * 3 if name not in counts else map(number, counts[name])),
+            *(map(number, [None] * 3) if name not in counts else map(number, counts[name])),
         ]
         for name, summary in times.items()
     ]
