@@ -173,3 +173,11 @@ def test_a_run_from_a_peer_does_not_replace_stored_messages() -> None:
     assert outcome(config, stream, at_once=True, held=range(3, 6)) == singly
     stored = singly[-1][5]
     assert [number for number, data, _ in stored if data.startswith(b"stored")] == [3, 4, 5]
+
+
+def test_backbone_corrects_a_run_that_a_peer_forged() -> None:
+    forged = [Arrival("deliver", range(2, 9), PEER, forged=True)]
+    stream = [(deliver(range(1, 2), range(9, 10)), 0.015, ""), (forged, 0.0, ""), (deliver(range(2, 9)), 0.0, "")]
+    *_, drops, stored, _ = outcome(ClientConfig(start=1, repair=QUICK), stream, at_once=True)[-1]
+    assert drops["false_repair"] == 7
+    assert [data for _, data, _ in stored] == [b"message %3d" % number for number in range(1, 10)]
