@@ -38,6 +38,10 @@ MACHINES = re.compile(r"(<!-- machines -->\n).*?(<!-- end -->\n)", re.DOTALL)
 FIGURE = re.compile(r"<!--= ([^;]+); ([^;]+); ([^;]+?)(?:; ([^;]+?))? -->(.*?)<!--/-->")
 
 
+class MissingFigure(Exception):
+    """A page quotes a figure that was not measured."""
+
+
 def gather(results: Path, kept: dict[str, Any]) -> dict[str, Any]:
     """Return ``kept`` with the tables of all results that exist; tables without new results stay."""
     tables = dict(kept)
@@ -100,13 +104,13 @@ def _line(value: Any) -> str:
 def figure(figures: Mapping[str, Sheets], name: str, row: str, column: str, text: str | None = None) -> str:
     """Return a figure as its table shows it, within ``text``.
 
-    :raises KeyError: if there is no such figure, and no text.
+    :raises MissingFigure: if there is no such figure, and no text.
     """
     sheets = figures[name]
     cells = cells_of(TABLES[name], sheets)
     value = cells[column](row) if column in cells else None
     if value is None and text is None:
-        raise KeyError(f"{name}; {row}; {column}")
+        raise MissingFigure(f"the pages quote {column!r} of {row!r}, which the results of {name!r} leave out")
     return "" if value is None else (text or "{}").replace("{}", formatted(value))
 
 
@@ -133,7 +137,7 @@ def outputs(figures: Mapping[str, Sheets]) -> Iterator[tuple[Path, str]]:
 def main(results: Path) -> None:
     """Write the figures, pages and plots.
 
-    :raises KeyError: if a figure that a page quotes was not measured.
+    :raises MissingFigure: if the results leave out a figure that a page quotes.
     """
     kept = read_figures() if FIGURES.exists() else {}
     figures = gather(results, kept)
@@ -148,4 +152,10 @@ def main(results: Path) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", type=Path, help="directory of the results, build/bench")
-    main(parser.parse_args().results)
+    directory = parser.parse_args().results
+    if not directory.is_dir():
+        parser.error(f"there are no results in {directory}; run make bench first")
+    try:
+        main(directory)
+    except MissingFigure as missing:
+        parser.exit(1, f"{missing}. Run that benchmark without options that leave out parts\n")

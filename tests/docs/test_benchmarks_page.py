@@ -111,7 +111,7 @@ def test_ratio_is_to_the_best_peer_which_has_the_most_or_the_shortest_time(pages
 
 
 def test_unknown_figure_is_an_error(pages: ModuleType, figures: dict[str, Any]) -> None:
-    with pytest.raises(KeyError, match="no such row"):
+    with pytest.raises(pages.MissingFigure, match="no such row"):
         pages.written("<!--= loss; no such row; of NATS --><!--/-->", figures)
 
 
