@@ -405,4 +405,8 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            if not gc.get_freeze_count():
+                # What is new counts as old. Otherwise the collector goes through it after each of many short runs.
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
