@@ -5,10 +5,8 @@ Messages are passed as objects, without encoding. A node is created when the fir
 
 from __future__ import annotations
 
-import gc
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
@@ -20,6 +18,7 @@ from numpy.typing import NDArray
 
 from fyrehose_twisted.effects import Write
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.experiments.paced_collector import COLLECTOR
 from fyrehose_twisted.experiments.topologies.adjacency import Nodes, build_adjacency, link_keys
 from fyrehose_twisted.experiments.topologies.topology import Topology
 from fyrehose_twisted.freenet.config import NodeConfig
@@ -253,7 +252,7 @@ class SimulatedNetwork:
 
     def run_while(self, condition: Callable[[], bool], limit: float) -> bool:
         """Run while ``condition`` returns True; return whether it became False before ``limit``."""
-        with collector_paused():
+        with COLLECTOR.paused():
             while condition():
                 if not self._step(limit):
                     self.now = max(self.now, limit)
@@ -266,7 +265,7 @@ class SimulatedNetwork:
 
     def run_until(self, when: float) -> None:
         """Run until a time."""
-        with collector_paused():
+        with COLLECTOR.paused():
             while self._step(when):
                 pass
         self.now = max(self.now, when)
@@ -391,22 +390,3 @@ class SimulatedNetwork:
         arrives = max(self.now + delay, self._last_arrivals.get((source, destination), 0.0))
         self._last_arrivals[source, destination] = arrives
         return arrives
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Pause the collector of cyclic garbage, which goes through all nodes again and again while they are created.
-
-    Nodes and messages are freed without it.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            if not gc.get_freeze_count():
-                # What is new counts as old. Otherwise the collector goes through it after each of many short runs.
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()

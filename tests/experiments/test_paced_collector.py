@@ -1,4 +1,4 @@
-"""Collection of cyclic garbage while networks are simulated."""
+"""Collection of cyclic garbage at the pace at which networks grow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from fyrehose_twisted.experiments import Policy, Topology, TreeExperiment
-from fyrehose_twisted.experiments.simulated_network import collector_paused
+from fyrehose_twisted.experiments.paced_collector import MIN_CREATED, PacedCollector
 
 KEY = b"k" * 20
 RUNS = 40
@@ -54,14 +54,29 @@ def test_what_the_application_froze_stays_frozen() -> None:
         gc.unfreeze()
 
 
+def test_unused_cycles_are_collected_once_they_have_doubled_the_objects() -> None:
+    gc.unfreeze()
+    gc.collect()
+    collector, run = PacedCollector(), 20_000
+    before = len(gc.get_objects())
+    limit = max(MIN_CREATED, before) + run
+    for _ in range(0, 3 * limit, run):
+        with collector.paused():
+            for _ in range(run):
+                cycle: list[object] = []
+                cycle.append(cycle)
+        assert len(gc.get_objects()) < 1.1 * (before + limit)
+
+
 def test_a_collector_that_was_off_stays_off() -> None:
+    collector = PacedCollector()
     gc.disable()
     try:
-        with collector_paused():
+        with collector.paused():
             assert not gc.isenabled()
         assert not gc.isenabled()
     finally:
         gc.enable()
-    with collector_paused():
+    with collector.paused():
         assert not gc.isenabled()
     assert gc.isenabled()
