@@ -17,7 +17,7 @@ from random import Random
 from statistics import median
 from time import process_time
 
-# OpenBLAS starts threads for numpy, which are unused here and would count as CPU time of the first case.
+# OpenBLAS starts threads for numpy, which are unused here and would count as CPU time.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 from results import add_option, write
