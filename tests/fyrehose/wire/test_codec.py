@@ -44,6 +44,7 @@ tokens = st.binary(min_size=16, max_size=16)
 packets: st.SearchStrategy[Packet] = st.one_of(
     st.builds(Deliver, sequences, data),
     st.builds(Push, data, st.sampled_from(Dialect), st.booleans(), st.booleans()),
+    st.builds(Push, data, st.just(Dialect.V2), st.booleans(), st.booleans(), st.integers(1, 255)),
     st.builds(lambda address, limits: Request(address, *limits), addresses, ranges),
     st.builds(lambda address, limits: Forward(address, *limits), addresses, ranges),
     st.builds(Keepalive, addresses, st.integers(0, 2**48 - 1), tokens),
@@ -213,6 +214,11 @@ class TestDecoding:
         inside = memoryview(b"<" + datagram + b">")[1:-1]
         assert decode(bytearray(datagram)) == decode(memoryview(datagram)) == decode(inside) == packet
 
+    @pytest.mark.parametrize("push", [Push(b"x", hops=-1), Push(b"x", hops=256), Push(b"x", Dialect.V1, hops=1)])
+    def test_a_push_has_room_for_255_hops_in_version_2_only(self, push: Push) -> None:
+        with pytest.raises(UnencodableMessage, match="relays have passed on"):
+            encode(push)
+
     @pytest.mark.parametrize("packet", [Deliver(1, b"data"), Push(b"data"), Keepalive(), KeepaliveAck(TOKEN)])
     def test_a_decoded_packet_does_not_alias_its_buffer(self, packet: Packet) -> None:
         buffer = bytearray(encode(packet))
@@ -246,7 +252,7 @@ class TestCutDatagrams:
         lookalikes: dict[int, Packet] = {}
         match packet:
             case Push(data, Dialect.V2, confirm, again):
-                lookalikes[3 + len(data)] = Push((bytes(6) + data)[: len(data)], Dialect.V1, confirm, again)
+                lookalikes[3 + len(data)] = Push((encode(packet)[3:9] + data)[: len(data)], Dialect.V1, confirm, again)
             case Keepalive(address, dialect=Dialect.V2):
                 lookalikes[7] = Keepalive(address, token=b"", dialect=Dialect.V1)
             case KeepaliveAck(token) if token:

@@ -15,6 +15,7 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     MAX_MEMBERS,
     MAX_SEQUENCE,
     Asked,
+    Depth,
     Extension,
     Head,
     Holding,
@@ -39,6 +40,7 @@ extensions: st.SearchStrategy[Extension] = st.one_of(
     ),
     st.builds(Leader, tokens, terms, addresses, st.booleans(), st.lists(addresses, max_size=MAX_MEMBERS).map(tuple)),
     st.builds(Head, tokens, terms, numbers),
+    st.builds(Depth, tokens, st.integers(1, 255)),
 )
 
 
@@ -100,6 +102,8 @@ def test_unknown_flags_of_a_leader_packet_are_ignored() -> None:
         Leader(TOKEN, 1, ("localhost", 2323)),
         Leader(TOKEN, 1, members=(("127.0.0.1", 70_000),)),
         Leader(TOKEN, 1, members=(("127.0.0.1", 2323),) * (MAX_MEMBERS + 1)),
+        Depth(TOKEN, 0),
+        Depth(TOKEN, 256),
         Head(TOKEN, -1, 1),
         Head(TOKEN, 1, MAX_SEQUENCE + 2),
     ],

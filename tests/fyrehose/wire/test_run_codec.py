@@ -28,9 +28,11 @@ from fyrehose_twisted.fyrehose.wire.run_codec import (
     VECTOR_MINIMUM,
     count_leading_pushes,
     decode_ranges,
+    encode_delivers,
     encode_pushes,
     encode_ranges,
     number_pushes,
+    relay_pushes,
     split_delivers,
     split_types,
 )
@@ -320,3 +322,45 @@ class TestEncodePushes:
         assert len(encode_pushes([bytes(MAX_DATA)], dialect, False)) == 1
         with pytest.raises(MessageTooLarge):
             encode_pushes([b"", bytes(MAX_DATA + 1)], dialect, False)
+
+
+@given(first=st.integers(0, 2**48 - 60), messages=st.lists(st.binary(max_size=3), min_size=1, max_size=50))
+def test_encode_delivers_equals_encode_for_each_message(first: int, messages: list[bytes]) -> None:
+    datagrams = [bytes(one) for burst in encode_delivers(first, messages) for one in burst.iter_datagrams()]
+    assert datagrams == [encode(Deliver(number, data)) for number, data in enumerate(messages, first)]
+
+
+@given(
+    data=st.lists(st.binary(min_size=4, max_size=4), min_size=1, max_size=30),
+    confirm=st.booleans(),
+    again=st.booleans(),
+    hops=st.integers(0, 254),
+    count=st.integers(1, 30),
+)
+def test_relay_pushes_equals_decode_and_encode_for_each_push(
+    data: list[bytes], confirm: bool, again: bool, hops: int, count: int
+) -> None:
+    batch = Batch.pack([(encode(Push(one, Dialect.V2, confirm, again, hops)), PEER) for one in data])
+    count = min(count, len(data))
+    relayed = relay_pushes(batch, batch.runs[0], count)
+    assert relayed is not None
+    pushes, before = relayed
+    assert before == hops
+    size = batch.runs[0].size
+    assert [decode(pushes[at : at + size]) for at in range(0, len(pushes), size)] == [
+        Push(one, Dialect.V2, False, again, hops + 1) for one in data[:count]
+    ]
+
+
+@pytest.mark.parametrize("hops", [(0, 1), (3, 3, 3, 4), (255, 255)])
+def test_relay_pushes_leaves_unequal_and_endless_hops_to_its_caller(hops: tuple[int, ...]) -> None:
+    batch = Batch.pack([(encode(Push(b"data", hops=one)), PEER) for one in hops])
+    assert relay_pushes(batch, batch.runs[0], len(hops)) is None
+
+
+def test_relay_pushes_overwrites_what_clients_leave_in_the_unused_bytes() -> None:
+    batch = Batch.pack([(b"\x02\x00\x01RELAX\x07x", PEER)] * 2)
+    relayed = relay_pushes(batch, batch.runs[0], 2)
+    assert relayed is not None
+    assert relayed[1] == 0
+    assert decode(relayed[0][:10]) == Push(b"x", hops=1)

@@ -17,9 +17,11 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     CONFIRM,
     MAX_DATA,
     MAX_SEQUENCE,
+    PUSH_HOPS,
     TOKEN_SIZE,
     Asked,
     Deliver,
+    Depth,
     Dialect,
     Forward,
     Head,
@@ -53,8 +55,8 @@ def encode(packet: Packet) -> bytes:
     match packet:
         case Deliver(sequence, data):
             return encode_deliver(sequence, data)
-        case Push(data, dialect, confirm, again):
-            return encode_push(data, dialect, confirm, again)
+        case Push(data, dialect, confirm, again, hops):
+            return encode_push(data, dialect, confirm, again, hops)
         case Request(address, first, last):
             return _encode_range(PacketType.REQUEST, address, first, last)
         case Forward(address, first, last):
@@ -65,7 +67,7 @@ def encode(packet: Packet) -> bytes:
             if len(token) not in (0, TOKEN_SIZE):
                 raise UnencodableMessage(f"token of {len(token)} bytes; it must have 16, or none in version 1")
             return bytes([PacketType.KEEPALIVE_ACK]) + token
-        case Holds() | Status() | Asked() | Leader() | Head():
+        case Holds() | Status() | Asked() | Leader() | Head() | Depth():
             return encode_extension(packet)
 
 
@@ -74,16 +76,20 @@ def encode_deliver(sequence: int, data: Datagram) -> bytes:
     return _data_header(PacketType.DELIVER, len(data), sequence) + data
 
 
-def encode_push(data: Datagram, dialect: Dialect = Dialect.V2, confirm: bool = False, again: bool = False) -> bytes:
+def encode_push(
+    data: Datagram, dialect: Dialect = Dialect.V2, confirm: bool = False, again: bool = False, hops: int = 0
+) -> bytes:
     """Return a PUSH. For the errors, see :func:`encode`."""
-    return push_header(len(data), dialect, confirm, again) + data
+    return push_header(len(data), dialect, confirm, again, hops) + data
 
 
-def push_header(size: int, dialect: Dialect, confirm: bool, again: bool = False) -> bytes:
-    """Return the header of a PUSH with ``size`` bytes of DATA. :raises MessageTooLarge: if they do not fit."""
+def push_header(size: int, dialect: Dialect, confirm: bool, again: bool = False, hops: int = 0) -> bytes:
+    """Return the header of a PUSH with ``size`` bytes of DATA. For the errors, see :func:`encode`."""
     kind = PacketType.PUSH | CONFIRM * confirm | AGAIN * again
+    if not 0 <= hops <= (255 if dialect is Dialect.V2 else 0):
+        raise UnencodableMessage(f"PUSH that {hops} relays have passed on; version 2 has room for 255, version 1 none")
     if dialect is Dialect.V2:
-        return _data_header(kind, size, 0)
+        return _data_header(kind, size, PUSH_HOPS + hops if hops else 0)
     if size > MAX_DATA:
         raise MessageTooLarge(size, MAX_DATA)
     return PUSH_V1_HEADER.pack(kind, size)
@@ -179,7 +185,11 @@ def _decode_push(datagram: Datagram) -> Push:
         )
     if length > MAX_DATA:
         raise MalformedPacket("length", f"PUSH of {length} bytes of DATA is over {MAX_DATA}")
-    return Push(bytes(datagram[start:]), dialect, bool(kind & CONFIRM), bool(kind & AGAIN))
+    hops = 0
+    if dialect is Dialect.V2:
+        unused = int.from_bytes(datagram[PUSH_V1_HEADER.size : start])
+        hops = unused - PUSH_HOPS if PUSH_HOPS < unused <= PUSH_HOPS + 255 else 0
+    return Push(bytes(datagram[start:]), dialect, bool(kind & CONFIRM), bool(kind & AGAIN), hops)
 
 
 def _decode_range(datagram: Datagram) -> tuple[Address, int, int]:

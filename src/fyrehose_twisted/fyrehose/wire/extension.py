@@ -18,6 +18,7 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     MAX_SEQUENCE,
     TOKEN_SIZE,
     Asked,
+    Depth,
     Extension,
     Head,
     Holding,
@@ -36,6 +37,7 @@ class ExtensionKind(IntEnum):
     ASKED = 3
     LEADER = 4
     HEAD = 5
+    DEPTH = 8
 
 
 class _LeaderFlags(IntFlag):
@@ -51,6 +53,7 @@ _ASKED = struct.Struct(">BB16sQQL")
 _LEADER = struct.Struct(">BB16sQ4sHB")
 _MEMBER = struct.Struct(">4sH")
 _HEAD = struct.Struct(">BB16sQQ")
+_DEPTH = struct.Struct(">BB16sB")
 _CRC = struct.Struct(">L")
 _MAX_LEFT = 2**32 - 1
 _MAX_TERM = 2**64 - 1
@@ -92,6 +95,10 @@ def _encode(packet: Extension) -> bytes:
             _check_term(term)
             _check_encodable(highest)
             return _HEAD.pack(PacketType.EXTENSION, ExtensionKind.HEAD, token, term, highest)
+        case Depth(token, depth):
+            if not 1 <= depth <= 255:
+                raise UnencodableMessage(f"depth {depth} is outside 1..255")
+            return _DEPTH.pack(PacketType.EXTENSION, ExtensionKind.DEPTH, token, depth)
 
 
 def decode_extension(datagram: bytes) -> Extension:
@@ -138,6 +145,10 @@ def _decode(kind: ExtensionKind, datagram: bytes) -> Extension:
             _, _, token, term, highest = _HEAD.unpack(datagram)
             _check_decoded(highest)
             return Head(token, term, highest)
+        case ExtensionKind.DEPTH:
+            _check_size(kind, size, size == _DEPTH.size and datagram[-1] > 0)
+            _, _, token, depth = _DEPTH.unpack(datagram)
+            return Depth(token, depth)
 
 
 def _check_term(term: int) -> None:

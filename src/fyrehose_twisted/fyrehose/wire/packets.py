@@ -49,6 +49,11 @@ CONFIRM = 0x80
 """Bit in the type byte of a PUSH that requests the DELIVER at the sender's own address (001, rule 5)."""
 
 
+PUSH_HOPS = int.from_bytes(b"RELAY\0")
+"""Extension: what a relay writes into the unused bytes of a PUSH of version 2, plus the number of relays so far. What
+clients leave there is arbitrary, and thus not taken for it."""
+
+
 AGAIN = 0x40
 """Extension: bit in the type byte of a retransmitted PUSH. A backbone that has numbered the message recently assigns no
 second number and sends the DELIVER again."""
@@ -66,6 +71,8 @@ class Flags(IntFlag):
     """The client understands STATUS, ASKED and LEADER."""
     WATCHES = 0x10
     """The client requests a STATUS whenever a journal has synced more of the stream."""
+    RELAY = 0x80
+    """The client is a relay, which is told by DEPTH how far the sender is from the backbone."""
 
 
 class Dialect(IntEnum):
@@ -92,6 +99,8 @@ class Push:
     confirm: bool = False
     again: bool = False
     """Extension: this is a retransmission."""
+    hops: int = 0
+    """Extension: number of relays that have passed it on, at most 255."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,5 +251,17 @@ class Head:
     highest: int
 
 
-Extension = Holds | Status | Asked | Leader | Head
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """Extension: distance of a relay from the backbone, for the relays that it serves.
+
+    :ivar token: token of the receiver's latest KEEPALIVE.
+    :ivar depth: number of relays from the backbone to the sender, including the sender: 1 to 255.
+    """
+
+    token: bytes
+    depth: int
+
+
+Extension = Holds | Status | Asked | Leader | Head | Depth
 Packet = Deliver | Push | Request | Forward | Keepalive | KeepaliveAck | Extension

@@ -17,8 +17,8 @@ import numpy as np
 from fyrehose_twisted.datagrams import Batch, DatagramRun
 from fyrehose_twisted.effects import Address, Burst
 from fyrehose_twisted.fyrehose.wire.address import pack_address
-from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, PUSH_V1_HEADER, RANGE, push_header
-from fyrehose_twisted.fyrehose.wire.packets import AGAIN, CONFIRM, MAX_DATA, Dialect, PacketType
+from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, PUSH_V1_HEADER, RANGE, encode_deliver, push_header
+from fyrehose_twisted.fyrehose.wire.packets import AGAIN, CONFIRM, MAX_DATA, PUSH_HOPS, Dialect, PacketType
 
 VECTOR_MINIMUM = 12
 """Minimum number of datagrams for which columns are faster than one header after the other."""
@@ -111,6 +111,41 @@ def number_pushes(buffer: bytearray, start: int, stop: int, size: int, first: in
         position += 1
     buffer[position:stop:size] = _SECOND_BYTES[near : near + count]
     buffer[position + 1 : stop : size] = _LAST_BYTES[near : near + count]
+
+
+def relay_pushes(batch: Batch, run: DatagramRun, count: int) -> tuple[bytearray, int] | None:
+    """Return a copy of the first ``count`` PUSHes of version 2 of a run as a relay passes them on, and their hops.
+
+    They count one hop more, and ask for no confirmation, because a relay subscribes.
+
+    :return: ``None`` if some have been passed on by more relays than others, or by 255.
+    """
+    size = run.size
+    pushes = bytearray(batch.view[run.start : run.start + count * size])
+    columns = [pushes[at::size] for at in range(_SEQUENCE_OFFSET, DATA_HEADER.size)]
+    unused = int.from_bytes(bytes(column[0] for column in columns))
+    hops = unused - PUSH_HOPS if PUSH_HOPS <= unused <= PUSH_HOPS + 255 else 0
+    if hops == 255 or any(column.count(column[0]) < count for column in columns):
+        return None
+    pushes[::size] = bytes((pushes[0] & ~CONFIRM,)) * count
+    for at, value in enumerate((PUSH_HOPS + hops + 1).to_bytes(6), _SEQUENCE_OFFSET):
+        pushes[at::size] = bytes((value,)) * count
+    return pushes, hops
+
+
+def encode_delivers(first: int, messages: Sequence[bytes]) -> list[Burst]:
+    """Return a burst of DELIVERs for each run of ``messages`` of equal length, with numbers from ``first`` on."""
+    if len(messages) == 1:
+        datagram = encode_deliver(first, messages[0])
+        return [Burst(datagram, len(datagram))]
+    bursts = []
+    for length, equal in groupby(messages, len):
+        header = push_header(length, Dialect.V2, confirm=False)
+        datagrams, size = bytearray(header.join((b"", *equal))), len(header) + length
+        number_pushes(datagrams, 0, len(datagrams), size, first)
+        bursts.append(Burst(bytes(datagrams), size))
+        first += len(datagrams) // size
+    return bursts
 
 
 def encode_pushes(messages: Sequence[bytes], dialect: Dialect, confirm: bool, again: bool = False) -> list[Burst]:
