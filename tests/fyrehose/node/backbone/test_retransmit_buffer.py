@@ -15,6 +15,7 @@ from fyrehose_twisted.fyrehose.node.backbone.retransmit_buffer import (
     RetransmitScheduler,
 )
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode_deliver
+from fyrehose_twisted.fyrehose.wire.envelope import wrap
 from fyrehose_twisted.fyrehose.wire.packets import Deliver
 
 ALICE: Address = ("192.0.2.7", 4001)
@@ -148,3 +149,49 @@ class TestRetransmissions:
         scheduler.enqueue(ALICE, 1, 1_000)
         scheduler.forget(ALICE)
         assert scheduler.take_due(START) == []
+
+
+class TestSkippedNumbers:
+    @given(
+        parts=st.lists(st.tuples(st.booleans(), st.integers(1, 5)), min_size=1, max_size=12),
+        pair=st.tuples(st.integers(1, 60), st.integers(1, 60)),
+    )
+    def test_reading_leaves_out_the_numbers_that_were_skipped(
+        self, parts: list[tuple[bool, int]], pair: tuple[int, int]
+    ) -> None:
+        buffer, held = RetransmitBuffer(100_000), list[int]()
+        for skipped, count in parts:
+            if skipped:
+                buffer.skip(buffer.end + count - 1)
+            else:
+                held += range(buffer.end, buffer.end + count)
+                put(buffer, count, 3)
+        first, last = min(pair), min(max(pair), buffer.end - 1)
+        if first <= last:
+            sent, after, _ = buffer.read(first, last, 1e9)
+            assert sequences(sent) == [number for number in held if first <= number <= last]
+            assert after == last + 1
+
+    def test_the_index_of_envelopes_goes_on_after_skipped_numbers(self) -> None:
+        buffer = RetransmitBuffer(100_000)
+        data = [wrap(b"12345678", number, b"payload") for number in range(3)]
+        buffer.append(1, encode_deliver(1, data[0]), len(encode_deliver(1, data[0])))
+        buffer.skip(5)
+        buffer.append(6, encode_deliver(6, data[1]), len(encode_deliver(6, data[1])))
+        assert [buffer.find(one) for one in data] == [1, 6, None]
+
+    def test_skipped_numbers_take_room_within_the_limit(self) -> None:
+        buffer = RetransmitBuffer(3 * CHUNK_OVERHEAD)
+        for number in range(10):
+            buffer.skip(10 * number + 9)
+            put(buffer, 1, 0)
+        assert buffer.size <= buffer.limit
+        nothing = RetransmitBuffer(0)
+        nothing.skip(7)
+        assert (nothing.first, nothing.end, nothing.size) == (8, 8, 0)
+
+    def test_skipping_what_has_passed_changes_nothing(self) -> None:
+        buffer = RetransmitBuffer(100_000)
+        put(buffer, 4, 0)
+        buffer.skip(3)
+        assert (buffer.first, buffer.end) == (1, 5)

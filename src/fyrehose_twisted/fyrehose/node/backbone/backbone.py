@@ -46,6 +46,7 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     PacketType,
     Push,
     Request,
+    Status,
 )
 from fyrehose_twisted.fyrehose.wire.run_codec import (
     count_leading_pushes,
@@ -302,6 +303,10 @@ class Backbone(DatagramNode):
         """Last number that is known to have been given."""
         return self.sequencer.last
 
+    def _make_status(self, token: bytes, *, watches: bool) -> Status:
+        """Return the STATUS for the client with this token; ``watches`` means that it watches journals."""
+        return self.repair_dispatcher.make_status(token, self._last_announced, watches=watches, reported=self._reported)
+
     def _reported(self, holding: Holding) -> tuple[Holding, ...]:
         """Return what publishers are told of the progress of a journal."""
         return (holding,)
@@ -320,7 +325,7 @@ class Backbone(DatagramNode):
         if self._watchers_outdated and self._now >= self._watchers_due_at:
             self._watchers_outdated = False
             self._watchers_due_at = self._now + STATUS_INTERVAL * len(self._client_table.watchers)
-            self.repair_dispatcher.notify_watchers(self._last_announced, self._reported)
+            self.repair_dispatcher.notify_watchers(lambda token: self._make_status(token, watches=True))
         self._delivery.flush_replies()
         effects, events = self._output.take()
         checkpoint = self.sequencer.checkpoint
@@ -388,10 +393,7 @@ class Backbone(DatagramNode):
         """Answer the KEEPALIVE of an admitted client."""
         if keepalive.flags & _EXTENSIONS:
             # The STATUS precedes the ACK, because the client starts to look for the oldest message upon the ACK.
-            watches = bool(keepalive.flags & _WATCHES)
-            status = self.repair_dispatcher.make_status(
-                keepalive.token, self._last_announced, watches=watches, reported=self._reported
-            )
+            status = self._make_status(keepalive.token, watches=bool(keepalive.flags & _WATCHES))
             self._send(encode(status), address)
         self._send(encode(KeepaliveAck(keepalive.token)), address)
 

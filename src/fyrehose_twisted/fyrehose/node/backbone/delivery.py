@@ -42,7 +42,7 @@ class Delivery:
         datagram = encode_deliver(sequence, push.data)
         self._repair_dispatcher.published(sequence, datagram, len(datagram), now)
         self._client_table.count_published(peer, 1, len(push.data))
-        self._deliver(datagram, 1, len(push.data))
+        self.deliver(datagram, 1, len(push.data))
         if push.confirm:
             self._confirm(datagram, peer)
 
@@ -57,7 +57,7 @@ class Delivery:
         self._repair_dispatcher.published(first, bytes(burst.data), size, now)
         data_bytes = count * (size - DATA_HEADER.size)
         self._client_table.count_published(run.peer, count, data_bytes)
-        self._deliver(burst, count, data_bytes)
+        self.deliver(burst, count, data_bytes)
         if confirm:
             self._confirm(burst, run.peer)
 
@@ -81,7 +81,8 @@ class Delivery:
         if start < stop:
             self.publish_run(batch, run._replace(start=start), (stop - start) // run.size, now)
 
-    def _deliver(self, datagrams: Datagram | Burst, count: int, data_bytes: int) -> None:
+    def deliver(self, datagrams: Datagram | Burst, count: int, data_bytes: int) -> None:
+        """Send ``count`` new messages with ``data_bytes`` bytes of DATA to all subscribers."""
         self.flush_replies()
         counters, subscribers = self._counters, self._client_table.subscribers
         counters.published += count

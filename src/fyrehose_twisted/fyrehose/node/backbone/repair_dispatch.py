@@ -10,7 +10,7 @@ from fyrehose_twisted.fyrehose.events import BackboneCounters
 from fyrehose_twisted.fyrehose.node.backbone.backpressure import Backpressure
 from fyrehose_twisted.fyrehose.node.backbone.client_table import ClientTable
 from fyrehose_twisted.fyrehose.node.backbone.request_routing import RepairRouter
-from fyrehose_twisted.fyrehose.node.backbone.retransmit_buffer import RetransmitScheduler
+from fyrehose_twisted.fyrehose.node.backbone.retransmit_buffer import RetransmitBuffer, RetransmitScheduler
 from fyrehose_twisted.fyrehose.wire.codec import encode
 from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS, Asked, Flags, Forward, Holding, Status
 from fyrehose_twisted.interfaces import IForwardPolicy
@@ -63,6 +63,11 @@ class RepairDispatcher:
     def retransmitted(self) -> int:
         """Number of messages retransmitted since the start."""
         return self._retransmit_scheduler.retransmitted
+
+    @property
+    def buffer(self) -> RetransmitBuffer:
+        """Messages that can be sent again."""
+        return self._retransmit_scheduler.buffer
 
     @property
     def buffered_bytes(self) -> int:
@@ -127,7 +132,7 @@ class RepairDispatcher:
         if datagrams is None:
             return False
         self._counters.answered += len(ranges)
-        self._reply(requester, *datagrams)
+        self.reply(requester, *datagrams)
         return True
 
     def answer_from_memory(self, requester: Address, first: int, last: int, now: float) -> str | None:
@@ -145,7 +150,7 @@ class RepairDispatcher:
         sequence = buffer.find(data)
         if sequence is None:
             return False
-        self._reply(peer, *buffer.read(sequence, sequence, 0)[0])
+        self.reply(peer, *buffer.read(sequence, sequence, 0)[0])
         return True
 
     def make_status(self, token: bytes, last: int, *, watches: bool, reported: HoldingReport = _as_it_is) -> Status:
@@ -160,22 +165,25 @@ class RepairDispatcher:
         holdings = [part for holds in reports for part in reported(holds.holding)][:MAX_HOLDINGS] if watches else ()
         return Status(token, min(oldest, default=0), last, tuple(holdings))
 
-    def notify_watchers(self, last: int, reported: HoldingReport = _as_it_is) -> None:
-        """Send a STATUS to all clients that watch journals."""
+    def notify_watchers(self, make_status: Callable[[bytes], Status]) -> None:
+        """Send a STATUS to all clients that watch journals. ``make_status`` returns it for a token."""
         for client in self._client_table.watchers:
             if client.token:
-                self._reply(
-                    client.address, encode(self.make_status(client.token, last, watches=True, reported=reported))
-                )
+                self.reply(client.address, encode(make_status(client.token)))
 
     def tick(self, now: float) -> None:
         """Send the retransmissions that are due."""
         for requester, datagrams in self._retransmit_scheduler.take_due(now):
-            self._reply(requester, *datagrams)
+            self.reply(requester, *datagrams)
 
     def next_deadline(self, now: float) -> float | None:
         """Return the time at which :meth:`tick` is due."""
         return self._retransmit_scheduler.next_deadline(now)
+
+    @property
+    def has_replies(self) -> bool:
+        """Whether there are datagrams to send now."""
+        return bool(self._replies)
 
     def take_replies(self) -> Replies:
         """Remove and return the datagrams to send now, by address."""
@@ -194,11 +202,11 @@ class RepairDispatcher:
             journals += [journal for journal in self._router.journals_to_survey(requester) if journal not in journals]
         forward = encode(Forward(requester, first, last))
         for journal in journals:
-            self._reply(journal, forward)
+            self.reply(journal, forward)
         self._counters.forwards += len(journals)
         client = self._client_table.get(requester)
         if client is not None and client.token and client.flags & Flags.EXTENSIONS and route.is_repeated:
-            self._reply(requester, encode(Asked(client.token, first, last, left)))
+            self.reply(requester, encode(Asked(client.token, first, last, left)))
         return bool(journals)
 
     def _retransmit(self, requester: Address, first: int, last: int, now: float) -> str | None:
@@ -212,9 +220,10 @@ class RepairDispatcher:
             self.backpressure.fell_behind(now)
         if not retransmissions.enqueue(requester, first, last):
             return "retransmit_queue"
-        self._reply(requester, *retransmissions.take_due_for(requester, now))
+        self.reply(requester, *retransmissions.take_due_for(requester, now))
         return None
 
-    def _reply(self, peer: Address, *datagrams: Datagram | Burst) -> None:
+    def reply(self, peer: Address, *datagrams: Datagram | Burst) -> None:
+        """Send datagrams to one client, together with other replies."""
         if datagrams:
             self._replies.setdefault(peer, []).extend(datagrams)

@@ -73,16 +73,41 @@ class RetransmitBuffer:
         self._firsts.append(first)
         self._byte_offsets.append(self._written_bytes)
         self._written_bytes += len(datagrams) + CHUNK_OVERHEAD
-        while self.size > self.limit:
-            self._chunks[self._dropped_chunks] = b"", 1
-            self._dropped_chunks += 1
-        if self._dropped_chunks > 1_024 and 2 * self._dropped_chunks > len(self._chunks):
-            del (
-                self._chunks[: self._dropped_chunks],
-                self._firsts[: self._dropped_chunks],
-                self._byte_offsets[: self._dropped_chunks],
-            )
-            self._dropped_chunks = 0
+        self._drop_oldest()
+
+    def begin(self, first: int) -> None:
+        """Drop all messages, and begin with number ``first``."""
+        self.clear()
+        self.end = self._run_first = first
+
+    def skip(self, last: int) -> None:
+        """Leave the numbers up to ``last`` without a message."""
+        if last < self.end:
+            return
+        self._chunks.append((b"", 1))
+        self._firsts.append(self.end)
+        self._byte_offsets.append(self._written_bytes)
+        self._written_bytes += CHUNK_OVERHEAD
+        self.end = last + 1
+        self._drop_oldest()
+
+    def replace(self, sequence: int, datagram: bytes) -> None:
+        """Replace the DELIVER of a number that is in the buffer."""
+        position = self._position(sequence)
+        data, size = self._chunks[position]
+        first, offset = self._firsts[position], self._byte_offsets[position]
+        start = (sequence - first) * size
+        if start >= len(data):
+            return  # The number was skipped.
+        parts = [
+            (first, offset, data[:start], size),
+            (sequence, offset + start, datagram, len(datagram)),
+            (sequence + 1, offset + start + size, data[start + size :], size),
+        ]
+        parts = [part for part in parts if part[2]]
+        self._chunks[position : position + 1] = [(content, each) for _, _, content, each in parts]
+        self._firsts[position : position + 1] = [number for number, _, _, _ in parts]
+        self._byte_offsets[position : position + 1] = [at for _, at, _, _ in parts]
 
     def clear(self) -> None:
         """Drop all messages."""
@@ -116,6 +141,18 @@ class RetransmitBuffer:
         found = bytes(sent.data if isinstance(sent, Burst) else sent)
         return sequence if found[DATA_HEADER.size :] == data else None
 
+    def _drop_oldest(self) -> None:
+        while self.size > self.limit:
+            self._chunks[self._dropped_chunks] = b"", 1
+            self._dropped_chunks += 1
+        if self._dropped_chunks > 1_024 and 2 * self._dropped_chunks > len(self._chunks):
+            del (
+                self._chunks[: self._dropped_chunks],
+                self._firsts[: self._dropped_chunks],
+                self._byte_offsets[: self._dropped_chunks],
+            )
+            self._dropped_chunks = 0
+
     def _index(self) -> None:
         first = max(self._indexed_up_to, self.first, self.end - COUNTER_WINDOW)
         index = self._by_envelope
@@ -127,7 +164,7 @@ class RetransmitBuffer:
             data, size = self._chunks[position]
             start = (first - self._firsts[position]) * size + DATA_HEADER.size
             if size < DATA_HEADER.size + ENVELOPE_SIZE:
-                first = self._firsts[position] + len(data) // size
+                first = self._end_of(position)
                 continue
             for at in range(start, len(data), size):
                 if data.startswith(MAGIC, at):
@@ -138,7 +175,7 @@ class RetransmitBuffer:
     def read(self, first: int, last: int, byte_limit: float) -> tuple[list[Datagram | Burst], int, int]:
         """Return the datagrams of ``first`` to ``last`` that fit ``byte_limit`` bytes, at least one.
 
-        All numbers must be in the buffer.
+        All numbers must be in the buffer. Those that were skipped have none.
 
         :return: the datagrams, the number after the last of them, and their size in bytes.
         """
@@ -147,6 +184,9 @@ class RetransmitBuffer:
         while first <= last and (not taken or spent < byte_limit):
             data, size = self._chunks[position]
             row = first - self._firsts[position]
+            if not data:
+                first, position = min(self._end_of(position), last + 1), position + 1
+                continue
             rows = min(len(data) // size - row, last + 1 - first, max(1, int((byte_limit - spent) // size)))
             part = memoryview(data)[row * size : (row + rows) * size]
             taken.append(Burst(part, size) if rows > 1 else part)
@@ -171,6 +211,10 @@ class RetransmitBuffer:
             if spent > byte_limit:
                 break
         return taken, spent
+
+    def _end_of(self, position: int) -> int:
+        """Return the number after the last one of a chunk."""
+        return self._firsts[position + 1] if position + 1 < len(self._firsts) else self.end
 
     def _position(self, sequence: int) -> int:
         return bisect_right(self._firsts, sequence, self._dropped_chunks) - 1
