@@ -33,6 +33,7 @@ from fyrehose_twisted.fyrehose.wire.envelope import MAGIC
 from fyrehose_twisted.fyrehose.wire.packets import (
     Asked,
     Deliver,
+    Flags,
     Forward,
     KeepaliveAck,
     Leader,
@@ -68,6 +69,7 @@ class Client(DatagramNode):
     :param store: message store for repairs; by default in memory.
     :param durable: whether ``store`` is a durable journal.
     :param publisher: publisher id and counter of its first message; by default a random id and 0.
+    :param flags: FLAGS of its KEEPALIVEs in addition to those that ``config`` implies.
     :param receive_buffer: see :class:`~fyrehose_twisted.fyrehose.node.client.publishing.send_queue.SendQueue`.
     """
 
@@ -82,6 +84,7 @@ class Client(DatagramNode):
         receive_buffer: int | None = None,
         durable: bool = False,
         publisher: tuple[bytes, int] | None = None,
+        flags: Flags = Flags.NONE,
     ) -> None:
         super().__init__()
         self.group = BackboneGroup(backbone)
@@ -89,7 +92,9 @@ class Client(DatagramNode):
         self.config = config
         self.counters = ClientCounters()
         self._answers_forwards = config.journal and (config.subscribe or store is not None)
-        self.keepalive = KeepaliveSession(config, rng, now, journals=self._answers_forwards, durable=durable)
+        self.keepalive = KeepaliveSession(
+            config, rng, now, journals=self._answers_forwards, durable=durable, flags=flags
+        )
         name, first = (rng.randbytes(8), 0) if publisher is None else publisher
         self.send_queue = SendQueue(config.outbox, name, receive_buffer=receive_buffer, first=first)
         self._store: IMessageStore = (
@@ -120,7 +125,7 @@ class Client(DatagramNode):
                 self.drops,
                 rng,
                 now,
-                on_new_messages=publishing.messages_seen,
+                on_new_messages=self._messages_seen,
                 own=b"" if config.outbox.raw else MAGIC + name,
                 on_own_repeated=self.send_queue.window.retransmitted_early,
             )
@@ -241,7 +246,7 @@ class Client(DatagramNode):
         self._deadline = None
         for run in split_batch(batch):
             if isinstance(run, DeliverRun):
-                self._reception.run_received(run, now, live=run.peer == self.backbone)
+                self._delivers_received(run, now)
             elif run.rows == 1 or not self._forwards_received(batch, run, now):
                 for datagram in batch.datagrams(run):
                     self._receive_datagram(datagram, run.peer, run.truncated, now)
@@ -290,6 +295,14 @@ class Client(DatagramNode):
                     f"{type(packet).__name__.upper()} is for a backbone, not for clients",
                     now,
                 )
+
+    def _delivers_received(self, run: DeliverRun, now: float) -> None:
+        """Handle DELIVERs with consecutive numbers."""
+        self._reception.run_received(run, now, live=run.peer == self.backbone)
+
+    def _messages_seen(self, first: int, messages: Sequence[bytes], now: float) -> None:
+        """Handle consecutive messages that are received for the first time, in whatever order."""
+        self._publishing.messages_seen(first, messages, now)
 
     def extension_received(self, extension: Status | Asked, now: float) -> None:
         """Handle a STATUS or ASKED of the backbone."""

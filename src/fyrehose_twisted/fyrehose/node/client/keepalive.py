@@ -33,11 +33,19 @@ class KeepaliveSession:
     :ivar round_trip: latest round trip time in seconds; ``None`` before the first answer.
     :param journals: whether this client answers FORWARDs.
     :param durable: whether it answers them from a durable journal.
+    :param flags: FLAGS in addition to those that the other parameters imply.
     :ivar due_at: time of the next KEEPALIVE.
     """
 
     def __init__(
-        self, config: ClientConfig, rng: Random, now: float, *, journals: bool = True, durable: bool = False
+        self,
+        config: ClientConfig,
+        rng: Random,
+        now: float,
+        *,
+        journals: bool = True,
+        durable: bool = False,
+        flags: Flags = Flags.NONE,
     ) -> None:
         self.connected = False
         self.extensions_supported = False
@@ -50,7 +58,7 @@ class KeepaliveSession:
         self._acked_at = now
         self._recent_tokens: deque[bytes] = deque(maxlen=REMEMBERED_TOKENS)
         self._watch_until = inf if config.watch else now
-        self._flags = Flags.NONE if config.subscribe else Flags.NOSUBSCRIBE
+        self._flags = flags if config.subscribe else flags | Flags.NOSUBSCRIBE
         if not journals:
             self._flags |= Flags.NOJOURNAL
         if config.dialect is Dialect.V2:
@@ -88,7 +96,9 @@ class KeepaliveSession:
         """Return a last KEEPALIVE that ends the subscription; ``None`` if the dialect has no flags."""
         if self._config.dialect is Dialect.V1:
             return None
-        return self._encode(Flags.NOSUBSCRIBE | Flags.NOJOURNAL, now)[1]
+        token, datagram = self._encode(Flags.NOSUBSCRIBE | Flags.NOJOURNAL, now)
+        self._recent_tokens.append(token)
+        return datagram
 
     def acked(self, token: bytes, now: float) -> float | None:
         """Handle a KEEPALIVE-ACK. Return the round trip time in seconds, or ``None`` if the token is unknown.
@@ -104,6 +114,11 @@ class KeepaliveSession:
         self._acked_at = now
         self.round_trip = max(0.0, now - sent_at)
         return self.round_trip
+
+    @property
+    def answered_at(self) -> float:
+        """Time of the latest answer."""
+        return self._acked_at
 
     @property
     def times_out_at(self) -> float:

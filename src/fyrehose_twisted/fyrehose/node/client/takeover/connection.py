@@ -12,7 +12,7 @@ from fyrehose_twisted.fyrehose.node.client.keepalive import CONNECT_INTERVAL, Ke
 from fyrehose_twisted.fyrehose.node.client.takeover.backbone_group import BackboneGroup, ReportOutcome
 from fyrehose_twisted.fyrehose.node.drop_log import DropLog
 from fyrehose_twisted.fyrehose.wire.codec import encode
-from fyrehose_twisted.fyrehose.wire.packets import Asked, Head, Leader, Status
+from fyrehose_twisted.fyrehose.wire.packets import Asked, Depth, Head, Leader, Status
 
 
 class Connection:
@@ -49,6 +49,8 @@ class Connection:
         self._answered_term = 0
         self._hurried_at = -inf
         self._has_left = False
+        self._dismissed: set[Address] = set()
+        """Backbones that were told not to deliver, since the leader answers."""
 
     @property
     def keepalive_due_at(self) -> float | None:
@@ -58,11 +60,13 @@ class Connection:
     def tick(self, now: float) -> None:
         """Send due KEEPALIVEs and detect that the leader is silent."""
         if now >= self._keepalive.due_at and not self._has_left:
-            self._output.effects.append(Send([self._keepalive.next_keepalive(now)], self.group.addresses))
+            served_by = (self.group.leader,) if self._has_chosen else self.group.addresses
+            self._output.effects.append(Send([self._keepalive.next_keepalive(now)], served_by))
         if self._keepalive.connected and self._keepalive.timed_out(now):
             self._keepalive.disconnect()
             self.group.forget_term()
             self._answered_term = 0
+            self._dismissed.clear()
             self._output.events.append(Disconnected())
 
     def leave(self, now: float) -> None:
@@ -72,7 +76,7 @@ class Connection:
         if farewell is not None and self._keepalive.connected:
             self._output.effects.append(Send([farewell], self.group.addresses))
 
-    def accepts(self, report: Status | Asked, peer: Address, now: float) -> bool:
+    def accepts(self, report: Status | Asked | Depth, peer: Address, now: float) -> bool:
         """Return whether ``report`` comes from the backbone that leads; drop it if not."""
         if self._keepalive.is_recent_token(report.token) and self._follows(peer, now):
             return True
@@ -83,6 +87,8 @@ class Connection:
         """Handle a KEEPALIVE-ACK."""
         keepalive = self._keepalive
         follows = peer == self.group.leader or (keepalive.is_recent_token(token) and self._follows(peer, now))
+        if not follows and self._has_chosen and keepalive.is_recent_token(token):
+            self._dismiss(peer, now)
         round_trip = keepalive.acked(token, now) if follows else None
         if round_trip is None:
             self._drop_stray("stray_ack", "KEEPALIVE-ACK", token, peer, now)
@@ -136,6 +142,23 @@ class Connection:
             self._drops.counts["former_leader"] += 1
         else:
             self._drop(reason, peer, detail, now)
+
+    @property
+    def _has_chosen(self) -> bool:
+        """Whether this client follows one of several backbones that number the stream at the same time, or relay it.
+
+        Of those that take over from one another, only the leader answers, and tells its term.
+        """
+        keepalive = self._keepalive
+        return keepalive.connected and keepalive.extensions_supported and not self.group.term
+
+    def _dismiss(self, peer: Address, now: float) -> None:
+        """Have another backbone stop its deliveries. If that is lost, it stops when it hears nothing more."""
+        if peer in self.group and peer not in self._dismissed and not self._has_left:
+            self._dismissed.add(peer)
+            farewell = self._keepalive.goodbye(now)
+            if farewell is not None:
+                self._output.effects.append(Send([farewell], (peer,)))
 
     def _follows(self, peer: Address, now: float) -> bool:
         """Return whether to follow ``peer``, which has answered as only leaders do.
