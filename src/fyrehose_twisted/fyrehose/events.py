@@ -325,6 +325,13 @@ class MessagesLost(NamedTuple):
     last: int
 
 
+class NumbersGivenUp(NamedTuple):
+    """Event: a relay has stopped requesting numbers ``first`` to ``last`` for itself. Its clients may still ask."""
+
+    first: int
+    last: int
+
+
 class NumbersSkipped(NamedTuple):
     """Event: numbers ``first`` to ``last`` are not part of the stream. A backbone that took over left them unused."""
 

@@ -1,0 +1,140 @@
+"""History of a relay: the latest messages, from which it answers REQUESTs and FORWARDs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from zope.interface import classImplements
+
+from fyrehose_twisted.effects import Burst
+from fyrehose_twisted.fyrehose.node.backbone.retransmit_buffer import RetransmitBuffer
+from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, encode_deliver
+from fyrehose_twisted.interfaces import IMessageStore
+from fyrehose_twisted.ranges import RangeSet
+
+MESSAGE_OVERHEAD = 160
+"""Bytes of memory for each message behind a gap, in addition to its DELIVER."""
+
+
+class RelayHistory:
+    """Latest messages of a stream, in one piece in a retransmit buffer, and behind gaps one by one.
+
+    It is the message store of the relay as a client, so that the messages are in memory once.
+
+    :param buffer: takes the messages without a gap, and limits what is stored.
+    """
+
+    def __init__(self, buffer: RetransmitBuffer) -> None:
+        self._buffer = buffer
+        self._ahead: dict[int, bytes] = {}
+        self._ahead_size = 0
+        self._absent = RangeSet()
+        """Numbers in the buffer without a message."""
+
+    @property
+    def ahead_size(self) -> int:
+        """Bytes in use behind gaps."""
+        return self._ahead_size
+
+    def begin(self, first: int) -> None:
+        """Forget all messages, and begin with number ``first``."""
+        self._buffer.begin(first)
+        self._ahead.clear()
+        self._ahead_size = 0
+        self._absent.clear()
+
+    def add(self, first: int, burst: Burst) -> None:
+        """Add DELIVERs with consecutive numbers from ``first`` on, in any order of the numbers."""
+        buffer = self._buffer
+        if first == buffer.end and not self._ahead:
+            buffer.append(first, bytes(burst.data), burst.size)
+        else:
+            for sequence, datagram in enumerate(burst.iter_datagrams(), first):
+                if sequence == buffer.end:
+                    buffer.append(sequence, bytes(datagram), len(datagram))
+                elif sequence > buffer.end and sequence not in self._ahead:
+                    self._add_ahead(sequence, bytes(datagram))
+            self._close_gap()
+        if self._absent:
+            self._absent.discard(0, buffer.first - 1)
+
+    def skip(self, first: int, last: int) -> None:
+        """Leave ``first`` to ``last``, which follow on what is stored, without a message."""
+        buffer = self._buffer
+        first = max(first, buffer.end)
+        if first > last:
+            return
+        self._absent.add(first, last)
+        for sequence in [sequence for sequence in self._ahead if sequence <= last]:
+            self._take_ahead(sequence)
+        buffer.skip(last)
+        self._close_gap()
+
+    def held(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges from ``first`` to ``last`` that are in the buffer."""
+        first, last = max(first, self._buffer.first), min(last, self._buffer.end - 1)
+        return self._absent.gaps(first, last) if first <= last else iter(())
+
+    def read_ahead(self, first: int, last: int) -> list[tuple[int, bytes]]:
+        """Return the numbers from ``first`` to ``last`` that are stored behind gaps, with their DELIVERs."""
+        if not self._ahead or last < self._buffer.end:
+            return []
+        return [(sequence, self._ahead[sequence]) for sequence in sorted(self._ahead) if first <= sequence <= last]
+
+    # As a message store
+
+    def put(self, first: int, messages: Sequence[bytes], received_at: int = 0) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.put`. Only corrections: :meth:`add` takes the rest."""
+        if first >= self._buffer.end and not self._ahead:
+            return
+        for sequence, data in enumerate(messages, first):
+            held = self.get(sequence)
+            if held is None or held == data:
+                continue
+            if sequence in self._ahead:
+                self._take_ahead(sequence)
+                self._add_ahead(sequence, encode_deliver(sequence, data))
+            else:
+                self._buffer.replace(sequence, encode_deliver(sequence, data))
+
+    def get(self, sequence: int) -> bytes | None:
+        """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.get`."""
+        datagram: bytes | None = self._ahead.get(sequence)
+        if datagram is None and self._buffer.first <= sequence < self._buffer.end and sequence not in self._absent:
+            (sent,), _, _ = self._buffer.read(sequence, sequence, 0)
+            datagram = bytes(sent.data if isinstance(sent, Burst) else sent)
+        return None if datagram is None else datagram[DATA_HEADER.size :]
+
+    def received_at(self, sequence: int) -> int | None:
+        """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.received_at`; a relay delivers to no application."""
+        return None
+
+    def lowest(self, first: int, last: int, limit: int) -> list[int]:
+        """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.lowest`."""
+        numbers: list[int] = []
+        for start, end in self.held(first, last):
+            numbers += range(start, min(end, start + limit - len(numbers) - 1) + 1)
+            if len(numbers) >= limit:
+                return numbers
+        numbers += sorted(sequence for sequence in self._ahead if first <= sequence <= last)
+        return numbers[:limit]
+
+    def _add_ahead(self, sequence: int, datagram: bytes) -> None:
+        self._ahead[sequence] = datagram
+        self._ahead_size += len(datagram) + MESSAGE_OVERHEAD
+        while self._ahead_size > self._buffer.limit:
+            self._take_ahead(max(self._ahead))
+
+    def _take_ahead(self, sequence: int) -> bytes:
+        datagram = self._ahead.pop(sequence)
+        self._ahead_size -= len(datagram) + MESSAGE_OVERHEAD
+        return datagram
+
+    def _close_gap(self) -> None:
+        buffer = self._buffer
+        while buffer.end in self._ahead:
+            datagram = self._take_ahead(buffer.end)
+            buffer.append(buffer.end, datagram, len(datagram))
+
+
+classImplements(RelayHistory, IMessageStore)
