@@ -59,7 +59,7 @@ class LossOnlyAfterRetries(ClientInvariant):
         if packet.source not in self._requested:
             return
         if packet.data[0] == PacketType.REQUEST:
-            self._requested[packet.source].append(_range(packet.data))
+            self._requested[packet.source].append(parse_range(packet.data))
         else:
             self._repairs_in_flight[packet.number] = packet.source, packet.to, parse_deliver(packet.data)[0]
 
@@ -134,7 +134,7 @@ class LossOnlyAfterRetries(ClientInvariant):
         requester = self._by_address.get(_requester(forward))
         if requester is None or not requester.has_started or not journal.application.config.journal:
             return
-        first, last = _range(forward)
+        first, last = parse_range(forward)
         for sequence in journal.application.store.lowest(first, last, ANSWER_LIMIT):
             promise = OwedRepair(
                 journal.host, journal.host.boots, self.network.now, _count_refusals(journal, requester)
@@ -240,7 +240,8 @@ def _count_refusals(journal: Participant, requester: Participant) -> int:
     return sum(count[reason] for count in counts for reason in REFUSAL_REASONS)
 
 
-def _range(datagram: bytes) -> tuple[int, int]:
+def parse_range(datagram: bytes) -> tuple[int, int]:
+    """Return the first and last number of a well-formed REQUEST or FORWARD."""
     _, _, _, first_high, first_low, last_high, last_low = RANGE.unpack(datagram)
     return first_high << 32 | first_low, last_high << 32 | last_low
 
