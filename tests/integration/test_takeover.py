@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import socket
+import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -276,3 +277,25 @@ def test_witness_makes_a_majority_and_numbers_nothing(start_group: Callable[...,
     assert group.leader(killed) is successor
     assert group["w"].status()["state"] == "witness"
     assert group["w"].status()["leader"] == successor.name
+
+
+def test_clients_of_a_relay_follow_the_next_leader_without_knowing_the_group(
+    start: Start, group: RunningGroup, publish: Publish, free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    place, secret = f"127.0.0.1:{free_port()}", ("--secret-file", "secret")
+    options = ("--listen", f"udp:{place.rpartition(':')[2]}", "--backbone", group.addresses, *secret)
+    relay = start("twistd", "-n", "--pidfile=", "fyrehose-relay", *options, cwd=tmp_path, stderr=subprocess.STDOUT)
+    relay.wait_for("following parent")
+    follower = RunningSubscriber(start("fyrehose", "sub", "-b", place, *secret, "--format", "json", cwd=tmp_path))
+    relay.wait_for("client .* joined")
+    publish("one", "two")
+    follower.wait_for("one", "two")
+    leader = group.leader()
+    leader.kill()
+    group.leader(leader)
+    publish("three")
+    found = follower.wait_for("one", "two", "three")
+    assert found == sorted(found), "in order, and no marker of a term is delivered"
+    program = start("fyrehose", "pub", "-b", place, *secret, cwd=tmp_path)
+    assert program.finish(b"four\n") == 0, program
+    follower.wait_for("one", "two", "three", "four")

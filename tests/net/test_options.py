@@ -44,7 +44,7 @@ def letters_of(options: Any) -> dict[str, str]:
 
 
 def test_every_service_has_options() -> None:
-    assert len(TAPS) == 8
+    assert len(TAPS) == 9
 
 
 def test_a_letter_stands_for_the_same_option_in_every_service() -> None:

@@ -30,6 +30,7 @@ SERVICES = {
     "fyrehose-client",
     "fyrehose-frontend",
     "fyrehose-journal",
+    "fyrehose-relay",
     "fyrehose-query",
     "hydra-node",
     "parcels-node",

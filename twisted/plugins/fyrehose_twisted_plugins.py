@@ -9,6 +9,13 @@ fyrehose_backbone = ServiceMaker(
     "fyrehose-backbone",
 )
 
+fyrehose_relay = ServiceMaker(
+    "Fyrehose relay",
+    "fyrehose_twisted.fyrehose.service.relay_tap",
+    "Pass the stream of a fyrehose backbone on to more clients, in trees of any depth.",
+    "fyrehose-relay",
+)
+
 fyrehose_client = ServiceMaker(
     "Fyrehose client",
     "fyrehose_twisted.fyrehose.service.client_tap",

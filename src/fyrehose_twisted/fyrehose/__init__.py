@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol as SubscriberProtocol
     from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol as JournalProtocol
     from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol as PublisherProtocol
+    from fyrehose_twisted.fyrehose.protocol.relay import RelayProtocol as RelayProtocol
     from fyrehose_twisted.fyrehose.service.backbone import BackboneService as BackboneService
     from fyrehose_twisted.fyrehose.service.client import ClientService as ClientService
     from fyrehose_twisted.fyrehose.service.connect import DEFAULT_BACKBONE as DEFAULT_BACKBONE
     from fyrehose_twisted.fyrehose.service.connect import bind_client as bind_client
     from fyrehose_twisted.fyrehose.service.connect import join as join
     from fyrehose_twisted.fyrehose.service.journal import JournalService as JournalService
+    from fyrehose_twisted.fyrehose.service.relay import RelayService as RelayService
     from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED as MAX_ENVELOPED
     from fyrehose_twisted.fyrehose.wire.envelope import unwrap as unwrap
 else:
@@ -54,6 +56,8 @@ else:
             "Messages": "events",
             "OutboxConfig": "config",
             "PublisherProtocol": "protocol",
+            "RelayProtocol": "protocol",
+            "RelayService": "service.relay",
             "RepairConfig": "config",
             "Start": "config",
             "SubscriberProtocol": "protocol",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol as JournalProtocol
     from fyrehose_twisted.fyrehose.protocol.member import MemberProtocol as MemberProtocol
     from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol as PublisherProtocol
+    from fyrehose_twisted.fyrehose.protocol.relay import RelayProtocol as RelayProtocol
 else:
     __getattr__, __dir__ = exports(
         __name__,
@@ -22,6 +23,7 @@ else:
             "JournalProtocol": "journal",
             "MemberProtocol": "member",
             "PublisherProtocol": "publisher",
+            "RelayProtocol": "relay",
             "SubscriberProtocol": "client",
         },
     )

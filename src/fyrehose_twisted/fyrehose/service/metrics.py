@@ -9,9 +9,12 @@ from prometheus_client.registry import Collector
 
 from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
 from fyrehose_twisted.fyrehose.node.client.client import Client
+from fyrehose_twisted.fyrehose.node.relay.downstream import RelayDownstream
+from fyrehose_twisted.fyrehose.node.relay.upstream import RelayUpstream
 from fyrehose_twisted.fyrehose.protocol.backbone import BackboneProtocol
 from fyrehose_twisted.fyrehose.protocol.client import ClientProtocol
 from fyrehose_twisted.fyrehose.protocol.member import MemberProtocol
+from fyrehose_twisted.fyrehose.protocol.relay import RelayProtocol
 from fyrehose_twisted.fyrehose.wire.packets import Flags
 from fyrehose_twisted.net.metrics import counter_families, gauge_families, info_metric, labelled_counter
 from fyrehose_twisted.net.udp import DatagramPort
@@ -29,6 +32,28 @@ _BACKBONE_COUNTERS = {
     "routed": "REQUESTs forwarded to clients, in whole or in part",
     "beyond": "REQUESTs for numbers above the last assigned",
     "forwards": "FORWARDs sent",
+}
+
+_RELAY_COUNTERS = {
+    "datagrams": "Datagrams received from clients",
+    "published": "Messages of the stream passed on to clients",
+    "published_bytes": "DATA bytes of these messages",
+    "delivered": "DELIVERs sent, one per message and subscriber",
+    "delivered_bytes": "DATA bytes of DELIVERs sent",
+    "keepalives": "KEEPALIVEs received",
+    "requests": "REQUESTs received",
+    "repeated": "Retransmitted PUSHes answered from memory",
+    "answered": "REQUESTs answered from memory, in whole or in part",
+    "beyond": "REQUESTs for numbers above the last one known",
+    "forwards": "FORWARDs sent to journals",
+}
+
+_RELAY_OWN_COUNTERS = {
+    "returned": "DELIVERs returned to publishers that do not subscribe, or had repeated a PUSH",
+    "requests_passed": "REQUESTs passed to the parent",
+    "requests_joined": "REQUESTs for what had just been requested for another client",
+    "requests_awaited": "REQUESTs for what the relay waited for itself",
+    "repairs_passed": "Messages passed to the clients that had requested them",
 }
 
 _CLIENT_COUNTERS = {
@@ -72,17 +97,61 @@ class BackboneCollector(Collector):
         yield from gauge_families("fyrehose_backbone", _backbone_gauges(node))
 
 
-def _backbone_gauges(node: Backbone) -> Iterator[tuple[str, str, float]]:
-    clients, resending = node.clients, node.repair_dispatcher
+def _served_gauges(node: Backbone) -> Iterator[tuple[str, str, float]]:
+    clients = node.clients
     yield "clients", "Connected clients", len(clients)
     for name, flag in (("subscribers", Flags.NOSUBSCRIBE), ("journals", Flags.NOJOURNAL)):
         yield name, f"Connected clients that are {name}", sum(not client.flags & flag for client in clients)
     durable = sum(bool(client.flags & Flags.DURABLE) for client in clients)
     yield "durable_journals", "Connected clients that are durable journals", durable
-    yield "retransmit_bytes", "Bytes of recent messages in memory", resending.buffered_bytes
-    rate = resending.backpressure.effective_rate or 0.0
+    relays = sum(bool(client.flags & Flags.RELAY) for client in clients)
+    yield "relays", "Connected clients that are relays", relays
+    yield "retransmit_bytes", "Bytes of recent messages in memory", node.repair_dispatcher.buffered_bytes
+
+
+def _backbone_gauges(node: Backbone) -> Iterator[tuple[str, str, float]]:
+    yield from _served_gauges(node)
+    rate = node.repair_dispatcher.backpressure.effective_rate or 0.0
     yield "rate_limit_bytes", "Publish rate limit in bytes per second, 0 for none", rate
     yield "sequence", "Last assigned number", node.sequencer.last
+
+
+class RelayCollector(Collector):
+    """Collector of the metrics ``fyrehose_relay_*`` of a running relay. Those of a client describe its other side.
+
+    :param backbone: addresses of its parents.
+    """
+
+    def __init__(self, protocol: RelayProtocol, stream: str | None, backbone: str) -> None:
+        self._protocol = protocol
+        self._stream = stream
+        self._backbone = backbone
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the current metrics."""
+        yield info_metric("relay", stream=self._stream, backbone=self._backbone)
+        node, parent = self._protocol.node, self._protocol.upstream.node
+        if node is None:
+            return
+        rows = (
+            *_counter_rows(_RELAY_COUNTERS, node.counters),
+            *_counter_rows(_RELAY_OWN_COUNTERS, node.relay_counters),
+            ("pushed", "PUSHes passed to the parent", node.pushed),
+            ("retransmitted", "Messages retransmitted from memory", node.repair_dispatcher.retransmitted),
+        )
+        yield from counter_families("fyrehose_relay", rows)
+        yield labelled_counter("fyrehose_relay_dropped", "Packets refused, by reason", "reason", node.drops.counts)
+        port: object = self._protocol.transport
+        if isinstance(port, DatagramPort):
+            yield from _port_metrics("fyrehose_relay", port)
+        yield from gauge_families("fyrehose_relay", _relay_gauges(node, parent))
+
+
+def _relay_gauges(node: RelayDownstream, parent: RelayUpstream | None) -> Iterator[tuple[str, str, float]]:
+    yield from _served_gauges(node)
+    yield "sequence", "Last number known to be given", node.sequencer.last
+    if parent is not None:
+        yield "depth", "Relays between the backbone and the clients, including this one", parent.depth
 
 
 class ClientCollector(Collector):

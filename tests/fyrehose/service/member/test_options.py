@@ -14,7 +14,7 @@ from fyrehose_twisted.consensus.messages import MemberId, Snapshot
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.fyrehose.node.member.persistent_state import EMPTY_GROUP, MemberState, encode_group
 from fyrehose_twisted.fyrehose.protocol.member import MemberProtocol
-from fyrehose_twisted.fyrehose.service import backbone_tap
+from fyrehose_twisted.fyrehose.service import backbone_tap, serving_options
 from fyrehose_twisted.fyrehose.service.backbone import BackboneService
 from fyrehose_twisted.fyrehose.service.member.config import MemberServiceConfig
 from fyrehose_twisted.fyrehose.service.member.options import member_state_path
@@ -132,7 +132,7 @@ def test_options_of_a_member() -> None:
 def test_port_of_systemd_is_followed_by_that_for_members(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as passed:
         passed.bind(("127.0.0.1", 0))
-        monkeypatch.setattr(backbone_tap, "activated_udp_socket", lambda option, name: passed)
+        monkeypatch.setattr(serving_options, "activated_udp_socket", lambda option, name: passed)
         assert member_of("--systemd push").listen == f"tcp:{passed.getsockname()[1] + 1}:interface=127.0.0.1"
 
 
