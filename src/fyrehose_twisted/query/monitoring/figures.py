@@ -11,10 +11,11 @@ from fyrehose_twisted.query.monitoring.trends import Trends
 WINDOW = 300.0
 """Seconds over which drops and failures are counted."""
 
-KINDS = ("backbone", "journal", "client", "parcels", "hydra", "freenet", "frontend", "query")
+KINDS = ("backbone", "relay", "journal", "client", "parcels", "hydra", "freenet", "frontend", "query")
 
 MAIN = {
     "backbone": "backbone_published_total",
+    "relay": "relay_published_total",
     "journal": "journal_taken_total",
     "client": "client_delivered_total",
     "parcels": "parcels_delivered_total",
@@ -27,6 +28,8 @@ RATES = (
     *MAIN.values(),
     "backbone_delivered_total",
     "backbone_requests_total",
+    "relay_delivered_total",
+    "relay_requests_total",
     "client_answered_total",
 )
 
@@ -41,6 +44,8 @@ LABELLED_COUNTERS = {
     "journal_conflicts_total": "",
     "parcels_refused_total": "",
     "parcels_skipped_total": "",
+    "relay_dropped_total": "reason",
+    "relay_send_errors_total": "errno",
 }
 """Counters whose growth over :data:`WINDOW` is shown, each with the label that splits it."""
 

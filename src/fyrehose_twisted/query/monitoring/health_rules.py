@@ -74,7 +74,7 @@ def measure_lag(one: ServiceFigures, newest: Newest) -> tuple[float, float] | No
         if labels.get("stream") in newest:
             found.append((labels["stream"], value - 1))
     delivered = total(one.metrics, "client_sequence")
-    if one.kind == "client" and delivered is not None:
+    if one.kind in ("client", "relay") and delivered is not None:
         own = label(one.metrics, "stream")
         streams = [own] if own in newest else [stream for stream in newest if stream.startswith("fyrehose://")]
         if len(streams) == 1:
@@ -114,6 +114,12 @@ def _backbone(one: ServiceFigures, newest: Newest) -> Iterator[HealthFinding]:
         yield HealthFinding(one.scrape.name, ATTENTION, "journals", text, SETTLING)
     yield from _assess_growth(one, "backbone_dropped_total", "packet", "dropped", *NORMAL_DROPS)
     yield from _assess_growth(one, "backbone_send_errors_total", "datagram", "not sent")
+
+
+def _relay(one: ServiceFigures, newest: Newest) -> Iterator[HealthFinding]:
+    yield from _client(one, newest)
+    yield from _assess_growth(one, "relay_dropped_total", "packet", "dropped", *NORMAL_DROPS)
+    yield from _assess_growth(one, "relay_send_errors_total", "datagram", "not sent")
 
 
 def _client(one: ServiceFigures, newest: Newest) -> Iterator[HealthFinding]:
@@ -181,6 +187,7 @@ _RULES: dict[str, Callable[[ServiceFigures, Newest], Iterator[HealthFinding]]] =
     "journal": _client,
     "parcels": _parcels,
     "query": _query,
+    "relay": _relay,
 }
 
 

@@ -141,6 +141,16 @@ const KINDS = [
         value: (item) => number(sum(item, "backbone_durable_journals") ?? sum(item, "backbone_journals")) },
       perSecond("Repair requests/s", "backbone_requests_total"), recentCounter("Dropped", "backbone_dropped_total"),
     ] },
+  { id: "relay", title: "Relays", caption: "Parent and clients of each relay",
+    columns: [
+      { title: "Stream", weight: "wide", value: (item) => infoLabel(item, "stream") },
+      backboneState("client_connected"), counter("Depth", "relay_depth"),
+      counter("Last number", "relay_sequence"), { title: "Lag", number: true, value: lag },
+      perSecond("Messages/s", "relay_published_total"), HOUR, perSecond("Delivered/s", "relay_delivered_total"),
+      counter("Clients", "relay_clients"), counter("Subscribers", "relay_subscribers"),
+      warnCounter("Missing now", "client_missing"), perSecond("Repair requests/s", "relay_requests_total"),
+      counter("Requests passed", "relay_requests_passed_total"), recentCounter("Dropped", "relay_dropped_total"),
+    ] },
   { id: "journal", title: "Journal services", caption: "Progress and missing messages of each journal",
     columns: [
       { title: "Stream", weight: "wide", value: (item) => infoLabel(item, "stream") },
