@@ -22,8 +22,9 @@ from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.node.member.status import MemberStatus
 from fyrehose_twisted.fyrehose.protocol.backbone import BackboneProtocol
 from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
+from fyrehose_twisted.fyrehose.protocol.relay import RelayProtocol
 from fyrehose_twisted.fyrehose.service.member.metrics import MemberCollector
-from fyrehose_twisted.fyrehose.service.metrics import BackboneCollector, ClientCollector
+from fyrehose_twisted.fyrehose.service.metrics import BackboneCollector, ClientCollector, RelayCollector
 from fyrehose_twisted.fyrehose.service.state_file import SequenceFile
 from fyrehose_twisted.hydra.events import Role
 from fyrehose_twisted.hydra.node.status import NodeStatus as HydraState
@@ -98,6 +99,12 @@ def backbone(directory: Path) -> Collectors:
     return collectors
 
 
+def relay(directory: Path) -> Collectors:
+    protocol = started(RelayProtocol())
+    started(protocol.upstream)
+    return [RelayCollector(protocol, "fyrehose://orders", "127.0.0.1:2323")]
+
+
 def group(directory: Path) -> Collectors:
     member = MemberStatus("a", "orders", "serving", 1, "a", True, 0.5, 1, 1, 1, 2, False, (), {"elections": 1})
     node = SimpleNamespace(status=lambda now: member)
@@ -158,6 +165,7 @@ def spark(directory: Path) -> Collectors:
 
 SERVICES: dict[str, Callable[[Path], Collectors]] = {
     "Backbone": backbone,
+    "Relay": relay,
     "Group of backbones": group,
     "Client": client,
     "Journal": journal,
