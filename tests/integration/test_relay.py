@@ -73,6 +73,7 @@ def test_a_chain_of_relays_passes_everything_up_and_down(
         relay.stop()
 
 
+@pytest.mark.extended
 def test_a_subscriber_of_two_relays_misses_nothing_when_one_is_killed(
     start: Start, backbone: RunningBackbone, start_relay: StartRelayService
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_subscriber_of_two_relays_misses_nothing_when_one_is_killed(
     check_received(subscriber, LINES + LINES.replace(b"message", b"another"))
 
 
+@pytest.mark.extended
 def test_a_relay_of_two_others_takes_the_second_when_the_first_falls_silent(
     start: Start, backbone: RunningBackbone, start_relay: StartRelayService
 ) -> None:
@@ -120,6 +122,7 @@ def test_messages_of_a_relays_publisher_are_kept_by_journals_at_the_backbone(
     assert sorted(journal.lines()) == sorted(LINES.splitlines())
 
 
+@pytest.mark.extended
 def test_what_left_all_memories_comes_from_a_journal_at_the_backbone(
     start: Start,
     start_backbone: Callable[..., RunningBackbone],
@@ -134,6 +137,7 @@ def test_what_left_all_memories_comes_from_a_journal_at_the_backbone(
     check_received(start("fyrehose", "sub", "-b", relay.text, "--from", "oldest"), LINES)
 
 
+@pytest.mark.extended
 def test_a_journal_below_a_relay_serves_its_other_clients_through_it(
     start: Start,
     start_backbone: Callable[..., RunningBackbone],
