@@ -23,6 +23,7 @@ from fyrehose_twisted.fyrehose.simulation.invariants.relays import (
     OneParentDelivers,
     RelayMemoryBounded,
     SameNumbersEverywhere,
+    SilentParentReplaced,
 )
 from fyrehose_twisted.fyrehose.simulation.invariants.repair import LossOnlyAfterRetries
 from fyrehose_twisted.fyrehose.simulation.participants import BACKBONE, BackboneHost
@@ -99,6 +100,7 @@ class Relays(FyrehoseScenario):
             LossOnlyAfterRetries(participants),
             NothingLostInTree(participants),
             OneParentDelivers(participants, self.relays),
+            SilentParentReplaced(participants, self.relays),
             MemoryBounded(participants),
             RelayMemoryBounded(participants, self.relays),
         ):

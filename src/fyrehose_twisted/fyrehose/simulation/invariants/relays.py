@@ -6,7 +6,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
+from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.events import MessagesLost
+from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MAX_GAPS
 from fyrehose_twisted.fyrehose.node.relay.passed_requests import MAX_RANGES
 from fyrehose_twisted.fyrehose.node.relay.push_returns import MAX_BYTES, MAX_PUSHES
@@ -21,6 +23,7 @@ from fyrehose_twisted.fyrehose.simulation.invariants.memory import Usage, backbo
 from fyrehose_twisted.fyrehose.simulation.invariants.repair import parse_range
 from fyrehose_twisted.fyrehose.simulation.relay_hosts import RelayHost
 from fyrehose_twisted.fyrehose.wire.packets import Dialect, PacketType
+from fyrehose_twisted.sim.faults.faults import CrashFault, PauseFault
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.observer import SimPacket
 
@@ -113,6 +116,65 @@ class OneParentDelivers(ClientInvariant):
             latest = sorted(at for at in heard.values() if at > since)
             if len(latest) > 1 and self.by_host[host].config.dialect is not Dialect.V1:
                 self.violated(f"{len(latest)} parents deliver", host)
+
+
+class SilentParentReplaced(ClientInvariant):
+    """Who has several parents is not left with one that does not reach the backbone while another one does."""
+
+    name: ClassVar[str] = "a silent parent is replaced"
+    PATIENCE: ClassVar[float] = 16.0
+    """Seconds for a relay and its clients to notice, one after the other at three levels, and to take another one."""
+
+    def __init__(self, participants: Participants, relays: Sequence[RelayHost]) -> None:
+        super().__init__(participants)
+        self._backbone = participants.backbone.host
+        self._relays = {relay.address: relay for relay in relays}
+        self._quiet_since = 0.0
+        self._reaches_since: dict[Host, float] = {}
+        self._astray_since: dict[Host, float] = {}
+
+    def fault_began(self, fault: Any) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`. Where links are bad, nobody can tell who is silent."""
+        if not isinstance(fault, CrashFault | PauseFault):
+            self._quiet_since = max(self._quiet_since, self.network.now + fault.duration)
+
+    def sample(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        now = self.network.now
+        for relay in self._relays.values():
+            if self._reaches_backbone(relay.host):
+                self._reaches_since.setdefault(relay.host, now)
+            else:
+                self._reaches_since.pop(relay.host, None)
+        for relay in self._relays.values():
+            self._check(relay.host, relay.node.upstream if relay.host.running else None, relay.parents)
+        for one in self.participants.clients:
+            self._check(one.host, one.application.client if one.is_live else None, one.backbones)
+
+    def _check(self, host: Host, client: Client | None, parents: Sequence[Address]) -> None:
+        if client is None or self._is_well(client):
+            self._astray_since.pop(host, None)
+            return
+        now = self.network.now
+        since = max(self._astray_since.setdefault(host, now), self._quiet_since)
+        others = [self._relays[parent].host for parent in parents if parent in self._relays]
+        if any(now - max(self._reaches_since.get(other, now), since) > self.PATIENCE for other in others):
+            self.violated("no parent that reaches the backbone is followed, although there is one", host)
+
+    def _is_well(self, client: Client) -> bool:
+        if not client.keepalive.connected:
+            return False
+        relay = self._relays.get(client.backbone)
+        return relay is None or relay.host in self._reaches_since
+
+    def _reaches_backbone(self, host: Host) -> bool:
+        """Return whether a relay runs, and so do all that it follows, up to the backbone."""
+        if not host.running:
+            return False
+        client = self._relays[host.address].node.upstream
+        relay = self._relays.get(client.backbone)
+        above = self._backbone.running if relay is None else self._reaches_backbone(relay.host)
+        return client.keepalive.connected and above
 
 
 class RelayMemoryBounded(ClientInvariant):
