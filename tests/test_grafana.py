@@ -119,10 +119,10 @@ def test_every_grafana_row_has_panels() -> None:
     assert [row["title"] for row in ROWS][:6] == [
         "Services",
         "Backbone",
+        "Relays",
         "Clients and journals",
         "Hydra",
         "Parcels",
-        "Freenet",
     ]
 
 

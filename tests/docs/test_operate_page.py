@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from fyrehose_twisted.fyrehose.frontend.config import RELOADABLE as OF_FRONTEND
-from fyrehose_twisted.fyrehose.service.backbone_tap import LIMITS
+from fyrehose_twisted.fyrehose.service.backbone_tap import Options
 from fyrehose_twisted.query.config import RELOADED as OF_QUERY
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +19,7 @@ def row(name: str) -> set[str]:
 
 
 def test_table_of_service_limits_is_complete() -> None:
-    assert row("backbone") == set(LIMITS)
+    assert row("backbone") == set(Options.limits)
     assert row("query") == {name.replace("_", "-") for name in OF_QUERY}
     assert row("frontend") == {name.replace("_", "-") for name in OF_FRONTEND}
 

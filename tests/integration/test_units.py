@@ -194,10 +194,11 @@ def test_unit_that_fails_to_start_is_never_ready(start_unit: StartUnit) -> None:
         unit.tells_nothing()
 
 
-def test_units_of_backbone_journal_query_and_frontend_work_together(start_unit: StartUnit) -> None:
+def test_units_of_fyrehose_work_together(start_unit: StartUnit) -> None:
     backbone = start_unit("fyrehose-backbone")
     place = ":".join(map(str, backbone.address("push")))
     journal = start_unit("fyrehose-journal", f"--backbone={place}")
+    relay = start_unit("fyrehose-relay", f"--backbone={place}", "--port=0")
     query = start_unit("fyrehose-query")
     frontend = start_unit("fyrehose-frontend", f"--backbone={place}")
 
@@ -211,7 +212,7 @@ def test_units_of_backbone_journal_query_and_frontend_work_together(start_unit: 
         lines.sendall(b"hello again\n")
         assert lines.recv(100) == b"2\n"
     assert [one["stream"] for one in http(query, "/streams")] == ["fyrehose://default"]
-    for unit in (backbone, journal, query, frontend):
+    for unit in (backbone, journal, relay, query, frontend):
         unit.reload()
     for unit in (frontend, query, journal, backbone):
         unit.stop()
