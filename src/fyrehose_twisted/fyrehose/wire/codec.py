@@ -10,7 +10,7 @@ from socket import inet_ntoa
 
 from fyrehose_twisted.effects import Address, Datagram
 from fyrehose_twisted.errors import MalformedPacket, MessageTooLarge, UnencodableMessage
-from fyrehose_twisted.fyrehose.wire.address import pack_address
+from fyrehose_twisted.fyrehose.wire.address import IPV6_SIZE, pack_address, unpack_ipv6_host
 from fyrehose_twisted.fyrehose.wire.extension import decode_extension, encode_extension
 from fyrehose_twisted.fyrehose.wire.packets import (
     AGAIN,
@@ -41,9 +41,14 @@ DATA_HEADER = struct.Struct(">BHHI")
 PUSH_V1_HEADER = struct.Struct(">BH")
 RANGE = struct.Struct(">B4sHHIHI")
 """REQUEST and FORWARD: type, ADDR, PORT, FROM and TO, each number as high 16 and low 32 bits."""
+RANGE6 = struct.Struct(">B16sHHIHI")
+"""REQUEST6 and FORWARD6: the same with ADDR of 16 bytes."""
 KEEPALIVE_V1 = struct.Struct(">B4sH")
 KEEPALIVE_V2 = struct.Struct(">B4sHHI16s")
+KEEPALIVE6 = struct.Struct(">B16sHHI16s")
 ACK_V2_SIZE = 17
+
+_WITH_IPV6 = {PacketType.REQUEST: PacketType.REQUEST6, PacketType.FORWARD: PacketType.FORWARD6}
 
 
 def encode(packet: Packet) -> bytes:
@@ -53,8 +58,8 @@ def encode(packet: Packet) -> bytes:
     :raises UnencodableMessage: if a field is out of range.
     """
     match packet:
-        case Deliver(sequence, data):
-            return encode_deliver(sequence, data)
+        case Deliver(sequence, data, relayed):
+            return encode_deliver(sequence, data, relayed=relayed)
         case Push(data, dialect, confirm, again, hops):
             return encode_push(data, dialect, confirm, again, hops)
         case Request(address, first, last):
@@ -71,9 +76,9 @@ def encode(packet: Packet) -> bytes:
             return encode_extension(packet)
 
 
-def encode_deliver(sequence: int, data: Datagram) -> bytes:
+def encode_deliver(sequence: int, data: Datagram, *, relayed: bool = False) -> bytes:
     """Return a DELIVER. For the errors, see :func:`encode`."""
-    return _data_header(PacketType.DELIVER, len(data), sequence) + data
+    return _data_header(PacketType.RELAYED if relayed else PacketType.DELIVER, len(data), sequence) + data
 
 
 def encode_push(
@@ -107,7 +112,13 @@ def _encode_range(kind: PacketType, address: Address, first: int, last: int) -> 
     if not 0 <= first <= last <= MAX_SEQUENCE:
         raise UnencodableMessage(f"range {first}..{last} is empty or outside 0..{MAX_SEQUENCE}")
     host, port = pack_address(address)
-    return RANGE.pack(kind, host, port, first >> 32, first & 0xFFFFFFFF, last >> 32, last & 0xFFFFFFFF)
+    layout, kind = range_layout(kind, host)
+    return layout.pack(kind, host, port, first >> 32, first & 0xFFFFFFFF, last >> 32, last & 0xFFFFFFFF)
+
+
+def range_layout(kind: PacketType, host: bytes) -> tuple[struct.Struct, PacketType]:
+    """Return the layout and the type of a REQUEST or FORWARD with ``host`` as ADDR."""
+    return (RANGE6, _WITH_IPV6[kind]) if len(host) == IPV6_SIZE else (RANGE, kind)
 
 
 def _encode_keepalive(address: Address, flags: int, token: bytes, dialect: Dialect) -> bytes:
@@ -116,11 +127,15 @@ def _encode_keepalive(address: Address, flags: int, token: bytes, dialect: Diale
     if dialect is Dialect.V1:
         if flags or token.strip(b"\0"):
             raise UnencodableMessage("a KEEPALIVE of version 1 has neither flags nor a token")
+        if len(host) == IPV6_SIZE:
+            raise UnencodableMessage(f"{address[0]} is an IPv6 address, which version 1 cannot carry; use 0.0.0.0")
         return KEEPALIVE_V1.pack(PacketType.KEEPALIVE, host, port)
     if not 0 <= flags < 2**48:
         raise UnencodableMessage(f"flags {flags:#x} do not fit 48 bits")
     if len(token) != TOKEN_SIZE:
         raise UnencodableMessage(f"token of {len(token)} bytes; it must have 16")
+    if len(host) == IPV6_SIZE:
+        return KEEPALIVE6.pack(PacketType.KEEPALIVE6, host, port, flags >> 32, flags & 0xFFFFFFFF, token)
     return KEEPALIVE_V2.pack(PacketType.KEEPALIVE, host, port, flags >> 32, flags & 0xFFFFFFFF, token)
 
 
@@ -136,16 +151,18 @@ def decode(datagram: Datagram, *, truncated: bool = False) -> Packet:
     if not datagram:
         raise MalformedPacket("empty", "datagram of 0 bytes has no type")
     match datagram[0]:
-        case PacketType.DELIVER:
+        case PacketType.DELIVER | PacketType.RELAYED:
             return _decode_deliver(datagram)
         case 0x02 | 0x42 | 0x82 | 0xC2:
             return _decode_push(datagram)
-        case PacketType.REQUEST:
+        case PacketType.REQUEST | PacketType.REQUEST6:
             return Request(*_decode_range(datagram))
-        case PacketType.FORWARD:
+        case PacketType.FORWARD | PacketType.FORWARD6:
             return Forward(*_decode_range(datagram))
         case PacketType.KEEPALIVE:
             return _decode_keepalive(datagram)
+        case PacketType.KEEPALIVE6:
+            return _decode_keepalive6(datagram)
         case PacketType.KEEPALIVE_ACK:
             if len(datagram) not in (1, ACK_V2_SIZE):
                 raise MalformedPacket("size", f"KEEPALIVE-ACK of {len(datagram)} bytes; it has 17, or 1 in version 1")
@@ -159,14 +176,14 @@ def decode(datagram: Datagram, *, truncated: bool = False) -> Packet:
 def _decode_deliver(datagram: Datagram) -> Deliver:
     if len(datagram) < DATA_HEADER.size:
         raise MalformedPacket("size", f"DELIVER of {len(datagram)} bytes; its header alone has 9")
-    _, length, high, low = DATA_HEADER.unpack_from(datagram)
+    kind, length, high, low = DATA_HEADER.unpack_from(datagram)
     if length != len(datagram) - DATA_HEADER.size:
         raise MalformedPacket(
             "length", f"DELIVER declares {length} bytes of DATA, but has {len(datagram) - DATA_HEADER.size}"
         )
     if length > MAX_DATA:
         raise MalformedPacket("length", f"DELIVER of {length} bytes of DATA is over {MAX_DATA}")
-    return Deliver(high << 32 | low, bytes(datagram[DATA_HEADER.size :]))
+    return Deliver(high << 32 | low, bytes(datagram[DATA_HEADER.size :]), kind == PacketType.RELAYED)
 
 
 def _decode_push(datagram: Datagram) -> Push:
@@ -193,13 +210,16 @@ def _decode_push(datagram: Datagram) -> Push:
 
 
 def _decode_range(datagram: Datagram) -> tuple[Address, int, int]:
-    if len(datagram) != RANGE.size:
-        raise MalformedPacket("size", f"{PacketType(datagram[0]).name} of {len(datagram)} bytes; it has {RANGE.size}")
-    _, host, port, first_high, first_low, last_high, last_low = RANGE.unpack(datagram)
+    kind = PacketType(datagram[0])
+    is_wide = kind in (PacketType.REQUEST6, PacketType.FORWARD6)
+    layout = RANGE6 if is_wide else RANGE
+    if len(datagram) != layout.size:
+        raise MalformedPacket("size", f"{kind.name} of {len(datagram)} bytes; it has {layout.size}")
+    _, host, port, first_high, first_low, last_high, last_low = layout.unpack(datagram)
     first, last = first_high << 32 | first_low, last_high << 32 | last_low
     if first > last:
-        raise MalformedPacket("range", f"{PacketType(datagram[0]).name} from {first} to {last} is empty")
-    return (inet_ntoa(host), port), first, last
+        raise MalformedPacket("range", f"{kind.name} from {first} to {last} is empty")
+    return (unpack_ipv6_host(host) if is_wide else inet_ntoa(host), port), first, last
 
 
 def _decode_keepalive(datagram: Datagram) -> Keepalive:
@@ -210,3 +230,10 @@ def _decode_keepalive(datagram: Datagram) -> Keepalive:
         raise MalformedPacket("size", f"KEEPALIVE of {len(datagram)} bytes; it has 29, or 7 in version 1")
     _, host, port, high, low, token = KEEPALIVE_V2.unpack(datagram)
     return Keepalive((inet_ntoa(host), port), high << 32 | low, token)
+
+
+def _decode_keepalive6(datagram: Datagram) -> Keepalive:
+    if len(datagram) != KEEPALIVE6.size:
+        raise MalformedPacket("size", f"KEEPALIVE6 of {len(datagram)} bytes; it has {KEEPALIVE6.size}")
+    _, host, port, high, low, token = KEEPALIVE6.unpack(datagram)
+    return Keepalive((unpack_ipv6_host(host), port), high << 32 | low, token)

@@ -11,7 +11,7 @@ from enum import IntEnum, IntFlag
 from socket import inet_ntoa
 
 from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
-from fyrehose_twisted.fyrehose.wire.address import pack_address
+from fyrehose_twisted.fyrehose.wire.address import pack_ipv4_address
 from fyrehose_twisted.fyrehose.wire.packets import (
     MAX_HOLDINGS,
     MAX_MEMBERS,
@@ -89,8 +89,10 @@ def _encode(packet: Extension) -> bytes:
                 raise UnencodableMessage(f"{len(members)} members do not fit a LEADER; it describes {MAX_MEMBERS}")
             _check_term(term)
             flags = _LeaderFlags.ASKS_HEAD if asks_head else 0
-            head = _LEADER.pack(PacketType.EXTENSION, ExtensionKind.LEADER, token, term, *pack_address(leader), flags)
-            return head + b"".join(_MEMBER.pack(*pack_address(member)) for member in members)
+            head = _LEADER.pack(
+                PacketType.EXTENSION, ExtensionKind.LEADER, token, term, *pack_ipv4_address(leader), flags
+            )
+            return head + b"".join(_MEMBER.pack(*pack_ipv4_address(member)) for member in members)
         case Head(token, term, highest):
             _check_term(term)
             _check_encodable(highest)

@@ -33,7 +33,10 @@ MAX_MEMBERS = 7
 
 
 class PacketType(IntEnum):
-    """First byte of a packet. Each type is a single bit; the remaining bit is :data:`CONFIRM`."""
+    """First byte of a packet. In the documents each type is a single bit; the remaining bit is :data:`CONFIRM`.
+
+    The types of two bits are extensions of this library. Only clients with one of its FLAGS receive them.
+    """
 
     DELIVER = 0x01
     PUSH = 0x02
@@ -43,6 +46,14 @@ class PacketType(IntEnum):
     KEEPALIVE_ACK = 0x20
     EXTENSION = 0x40
     """Extension of this library, sent only to peers that set a flag of this library."""
+    RELAYED = 0x41
+    """DELIVER of another client, which the backbone passes on."""
+    REQUEST6 = 0x44
+    """REQUEST whose ADDR is an IPv6 address."""
+    FORWARD6 = 0x48
+    """FORWARD whose ADDR is an IPv6 address."""
+    KEEPALIVE6 = 0x50
+    """KEEPALIVE of version 2 whose ADDR is an IPv6 address."""
 
 
 CONFIRM = 0x80
@@ -71,6 +82,10 @@ class Flags(IntFlag):
     """The client understands STATUS, ASKED and LEADER."""
     WATCHES = 0x10
     """The client requests a STATUS whenever a journal has synced more of the stream."""
+    IPV4 = 0x20
+    """The client can send to IPv4 addresses, and understands FORWARD6 and RELAYED."""
+    IPV6 = 0x40
+    """The client can send to IPv6 addresses, and understands FORWARD6 and RELAYED."""
     RELAY = 0x80
     """The client is a relay, which is told by DEPTH how far the sender is from the backbone."""
 
@@ -88,6 +103,8 @@ class Deliver:
 
     sequence: int
     data: bytes
+    relayed: bool = False
+    """Extension: a repair of another client, which the backbone passes on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,14 @@ import numpy as np
 from fyrehose_twisted.datagrams import Batch, DatagramRun
 from fyrehose_twisted.effects import Address, Burst
 from fyrehose_twisted.fyrehose.wire.address import pack_address
-from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, PUSH_V1_HEADER, RANGE, encode_deliver, push_header
+from fyrehose_twisted.fyrehose.wire.codec import (
+    DATA_HEADER,
+    PUSH_V1_HEADER,
+    RANGE,
+    encode_deliver,
+    push_header,
+    range_layout,
+)
 from fyrehose_twisted.fyrehose.wire.packets import AGAIN, CONFIRM, MAX_DATA, PUSH_HOPS, Dialect, PacketType
 
 VECTOR_MINIMUM = 12
@@ -58,13 +65,14 @@ def split_types(buffer: bytearray, run: DatagramRun) -> list[DatagramRun]:
 def encode_ranges(kind: PacketType, address: Address, ranges: Sequence[tuple[int, int]]) -> Burst:
     """Return a burst of REQUESTs or FORWARDs for ``address``, one for each of ``ranges``."""
     host, port = pack_address(address)
+    layout, kind = range_layout(kind, host)
     mask = 0xFFFFFFFF
-    rows = [RANGE.pack(kind, host, port, a >> 32, a & mask, b >> 32, b & mask) for a, b in ranges]
-    return Burst(b"".join(rows), RANGE.size)
+    rows = [layout.pack(kind, host, port, a >> 32, a & mask, b >> 32, b & mask) for a, b in ranges]
+    return Burst(b"".join(rows), layout.size)
 
 
 def decode_ranges(buffer: bytearray, run: DatagramRun) -> tuple[Address, list[tuple[int, int]]] | None:
-    """Return the address and the ranges of a run of REQUESTs or FORWARDs.
+    """Return the address and the ranges of a run of REQUESTs or FORWARDs with an IPv4 address.
 
     :return: ``None`` if they are malformed, or have different types or addresses.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.wire.codec import KEEPALIVE_V2, encode
+from fyrehose_twisted.fyrehose.wire.codec import encode
 from fyrehose_twisted.fyrehose.wire.packets import TOKEN_SIZE, Keepalive
 
 TOKEN_STEP_SECONDS = 30
@@ -17,7 +17,7 @@ def make_token(secret: bytes, address: Address, flags: int, now: float, *, step:
 
     :param step: offset from the time step of ``now``, in steps of 30 s.
     """
-    body = encode(Keepalive(address, flags))[1 : KEEPALIVE_V2.size - TOKEN_SIZE]
+    body = encode(Keepalive(address, flags))[1:-TOKEN_SIZE]
     steps = int(now // TOKEN_STEP_SECONDS) + step
     return hmac.digest(secret, body + steps.to_bytes(8, "big", signed=True), "sha256")[:TOKEN_SIZE]
 
