@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 Address = tuple[str, int]
-"""An IPv4 address in dotted form and a port number."""
+"""IP address and port number: IPv4 in dotted form, or IPv6 in its shortest form, with the zone of a link-local one."""
 
 Datagram = bytes | bytearray | memoryview
 

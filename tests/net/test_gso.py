@@ -698,3 +698,75 @@ def test_bursts_over_a_link_with_a_smaller_mtu_are_sent_singly(program: Callable
     ]
     assert found["errors"] == {}
     assert found["segments"] == MAX_SEGMENTS
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
+            sock.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this host has no IPv6 loopback address")
+class TestIPv6:
+    """Sockets of IPv6, and of both families, with the peers of either."""
+
+    @staticmethod
+    def dual(stack: ExitStack) -> socket.socket:
+        made = stack.enter_context(socket.socket(socket.AF_INET6, socket.SOCK_DGRAM))
+        made.setblocking(False)
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        made.bind(("::", 0))
+        return made
+
+    @settings(phases=[Phase.explicit, Phase.reuse, Phase.generate], max_examples=25)
+    @given(pieces(MAX_DATAGRAM), st.booleans(), st.booleans(), st.sampled_from(["127.0.0.1", "::1"]))
+    def test_bursts_are_received_in_order_from_peers_of_either_family(
+        self, parts: list[Pieces], sends: bool, receives: bool, host: str
+    ) -> None:
+        with ExitStack() as stack:
+            from_here, to_here = self.dual(stack), self.dual(stack)
+            sending, receiving = SegmentingSocket(from_here, offload=sends), SegmentingSocket(to_here, offload=receives)
+            for burst in coalesce(made(parts), sending.segments):
+                assert sending.send(burst, (host, to_here.getsockname()[1])) is None
+                came = received(receiving, to_here, len(split_bursts([burst])))
+                assert came == [(datagram, (host, from_here.getsockname()[1])) for datagram in split_bursts([burst])]
+            assert not sending.errors
+            assert not receiving.errors
+
+    @needs_bursts
+    @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+    def test_one_system_call_carries_many_datagrams(self, host: str) -> None:
+        with ExitStack() as stack:
+            from_here, to_here = self.dual(stack), self.dual(stack)
+            sending, receiving = SegmentingSocket(from_here), SegmentingSocket(to_here)
+            sending.socket, receiving.socket = Scripted(from_here), Scripted(to_here)
+            datagrams = [bytes([row]) * 1_000 for row in range(64)]
+            [burst] = coalesce(datagrams, sending.segments)
+            assert sending.send(burst, (host, to_here.getsockname()[1])) is None
+            wait_for(to_here)
+            batch = receiving.receive_batch(bytearray(2 * RECEIVE_BYTES))
+            assert [bytes(datagram) for datagram, _, _ in batch] == datagrams
+            assert [run.peer for run in batch.runs] == [(host, from_here.getsockname()[1])]
+            assert sending.socket.calls == {"sendmsg": 1}
+            assert receiving.socket.calls == {"recvmsg_into": 2}
+
+    def test_uncoalesced_datagrams_of_both_families_are_received_together(self) -> None:
+        with ExitStack() as stack:
+            to_here = self.dual(stack)
+            receiving = SegmentingSocket(to_here)
+            senders = [stack.enter_context(bound()), self.dual(stack)]
+            expected = []
+            for row in range(30):
+                sender, host = (senders[row % 2], ("127.0.0.1", "::1")[row % 2])
+                sender.sendto(b"%04d" % row, (host, to_here.getsockname()[1]))
+                expected.append((b"%04d" % row, (host, sender.getsockname()[1])))
+            assert received(receiving, to_here, 30) == expected
+
+    def test_an_ipv4_socket_counts_datagrams_to_ipv6_hosts_as_errors(self) -> None:
+        with bound() as sock:
+            sending = SegmentingSocket(sock)
+            assert sending.send(Burst(b"aabbc", 2), ("::1", 9)) is None
+            assert sending.errors == {"EAFNOSUPPORT": 3}

@@ -8,8 +8,9 @@ import pytest
 from twisted.internet.task import Clock
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.host_addresses import source_network
 from fyrehose_twisted.web import client_limits as module
-from fyrehose_twisted.web.client_limits import ClientBudgets, ClientLimits, client_key
+from fyrehose_twisted.web.client_limits import ClientBudgets, ClientLimits
 from fyrehose_twisted.web.tokens import Tokens, read_tokens, shared_token
 
 
@@ -24,8 +25,8 @@ from fyrehose_twisted.web.tokens import Tokens, read_tokens, shared_token
         ("local", "local"),
     ],
 )
-def test_client_key_is_derived_from_the_address_prefix(address: str, client: str) -> None:
-    assert client_key(address) == client
+def test_source_network_is_derived_from_the_address_prefix(address: str, client: str) -> None:
+    assert source_network(address) == client
 
 
 def test_request_budget_refills_at_the_configured_rate() -> None:

@@ -13,6 +13,7 @@ from zope.interface import implementer
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.driver import NodeDriver
 from fyrehose_twisted.effects import Send
+from fyrehose_twisted.host_addresses import address_from_socket
 from fyrehose_twisted.interfaces import IBatchReceiver, IDatagramNode, IDatagramSender
 from fyrehose_twisted.net.gso import MAX_DATAGRAM
 
@@ -106,7 +107,7 @@ class DatagramNodeProtocol(DatagramProtocol):
     def datagramReceived(self, datagram: bytes, addr: Any) -> None:
         """Twisted: process one datagram."""
         cut = len(datagram) >= min(getattr(self.transport, "maxPacketSize", 65_536), MAX_DATAGRAM + 1)
-        self.batch_received(Batch.pack([(datagram, addr)], truncated=(0,) if cut else ()))
+        self.batch_received(Batch.pack([(datagram, address_from_socket(addr))], truncated=(0,) if cut else ()))
 
     def batch_received(self, batch: Batch) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IBatchReceiver.batch_received`."""
@@ -124,5 +125,5 @@ class DatagramNodeProtocol(DatagramProtocol):
             for datagram in effect.iter_datagrams():
                 try:
                     transport.write(bytes(datagram), peer)
-                except (OSError, error.MessageLengthError) as problem:
+                except (OSError, error.MessageLengthError, error.InvalidAddressError) as problem:
                     self.log.debug("not sent to {peer}: {problem}", peer=peer, problem=problem)

@@ -11,15 +11,16 @@ import struct
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from errno import EINVAL, EIO, EMSGSIZE, ENOPROTOOPT, EOPNOTSUPP, errorcode
+from errno import EAFNOSUPPORT, EINVAL, EIO, EMSGSIZE, ENOPROTOOPT, EOPNOTSUPP, errorcode
 from typing import Any
 
 from fyrehose_twisted.datagrams import Batch, BatchBuilder, DatagramRun
 from fyrehose_twisted.effects import Address, Burst, Datagram
+from fyrehose_twisted.host_addresses import address_from_socket, mapped_host
 from fyrehose_twisted.net.mmsg import MAX_BYTES, ManyReceiver
 
 MAX_DATAGRAM = 65_507
-"""Maximum payload of UDP over IPv4, per datagram and per burst, in bytes."""
+"""Maximum payload of UDP over IPv4, per datagram and per burst, in bytes. IPv6 carries 20 more, which are not used."""
 
 RECEIVE_BYTES = MAX_BYTES
 """Buffer size of a receive call. With less, the kernel silently truncates bursts."""
@@ -42,15 +43,19 @@ _Control = list[tuple[int, int, bytes]]
 class SegmentingSocket:
     """Non-blocking UDP socket that sends and receives bursts.
 
+    An IPv6 socket may serve both families: addresses of IPv4 peers are converted from and to IPv4-mapped ones.
+
     :param offload: whether to use offload; without it, each datagram takes one call.
     :param errors: counter for errors.
     :ivar segments: maximum datagrams per send call; 1 without segmentation offload.
+    :ivar is_ipv6: whether the socket is an IPv6 socket.
     :ivar receives_bursts: whether one call may receive several datagrams.
     :ivar errors: datagrams that failed to send, by errno name such as ``ENETUNREACH``.
     """
 
     def __init__(self, sock: socket.socket, *, offload: bool = True, errors: Counter[str] | None = None) -> None:
         self.socket: Any = sock
+        self.is_ipv6 = getattr(sock, "family", socket.AF_INET) == socket.AF_INET6
         offload = offload and sys.platform == "linux"
         self.segments = MAX_SEGMENTS if offload and _accepts_option(sock, _UDP_SEGMENT, 0) else 1
         self.receives_bursts = offload and _accepts_option(sock, _UDP_GRO, 1)
@@ -108,24 +113,33 @@ class SegmentingSocket:
         """Receive once; return the number of bytes, bytes per datagram, truncation flag and source address."""
         if not self.receives_bursts:
             length, peer = self.socket.recvfrom_into(view)
-            return length, length, False, peer
+            return length, length, False, address_from_socket(peer) if self.is_ipv6 else peer
         length, control, flags, peer = self.socket.recvmsg_into((view,), _ANCILLARY_BYTES)
         size = int.from_bytes(control[0][2], sys.byteorder) if control else length
+        if self.is_ipv6:
+            peer = address_from_socket(peer)
         return length, size, bool(flags & _MSG_TRUNC), peer
 
     def send(self, burst: Burst, peer: Address) -> Burst | None:
         """Send a burst; return the unsent part if the kernel buffer is full. Errors are counted."""
         data, size = burst
+        if self.is_ipv6:
+            to: Address = mapped_host(peer[0]), peer[1]
+        elif ":" in peer[0]:
+            self.errors[errorcode[EAFNOSUPPORT]] += max(1, -(-len(data) // size))
+            return None
+        else:
+            to = peer
         try:
             if len(data) <= size:
-                self.socket.sendto(data, peer)
+                self.socket.sendto(data, to)
             elif self._small_mtu_hosts and self._has_small_mtu(peer[0], size):
                 return self._send_parts(burst, 1, peer)
             else:
                 if size != self._size:
                     self._size = size
                     self._control = [(socket.IPPROTO_UDP, _UDP_SEGMENT, struct.pack("=H", size))]
-                self.socket.sendmsg((data,), self._control, 0, peer)
+                self.socket.sendmsg((data,), self._control, 0, to)
         except BlockingIOError:
             return burst
         except OSError as error:
@@ -211,9 +225,9 @@ def _join(near: list[Datagram], size: int) -> Burst:
 
 
 def _make_many_receiver(sock: socket.socket) -> ManyReceiver | None:
-    """Return a receiver of many datagrams per call; ``None`` without ``recvmmsg``, or for other sockets than IPv4."""
+    """Return a receiver of many datagrams per call; ``None`` without ``recvmmsg``."""
     try:
-        return ManyReceiver(sock) if sock.family == socket.AF_INET else None
+        return ManyReceiver(sock) if sock.family in (socket.AF_INET, socket.AF_INET6) else None
     except AttributeError:
         return None
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from fyrehose_twisted.datagrams import BatchBuilder
 from fyrehose_twisted.effects import Address
+from fyrehose_twisted.host_addresses import address_from_socket
 
 MANY = 32
 """Maximum number of datagrams per call."""
@@ -21,7 +22,8 @@ MANY = 32
 MAX_BYTES = 65_536
 """Buffer size of a datagram or burst."""
 
-_NAME_BYTES = 16
+_NAME_BYTES = {socket.AF_INET: 16, socket.AF_INET6: 28}
+"""Size of a socket address by family."""
 _CONTROL_BYTES = 32
 _CONTROL_HEADER_BYTES = socket.CMSG_LEN(0)
 _MSG_DONTWAIT, _MSG_TRUNC = int(socket.MSG_DONTWAIT), int(socket.MSG_TRUNC)
@@ -54,7 +56,7 @@ class _Message(ctypes.Structure):
 
 
 class ManyReceiver:
-    """Receiver of up to :data:`MANY` datagrams at once from one IPv4 socket.
+    """Receiver of up to :data:`MANY` datagrams at once from one UDP socket.
 
     Each datagram has two pieces of memory: one in a row with those of the others, of the size that most datagrams are
     expected to have, and one for what exceeds it. Datagrams of that size from one peer thus lie in a row, and one
@@ -69,7 +71,9 @@ class ManyReceiver:
         self._receive.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
         self._socket = sock
         self.is_alone = True
-        self._names, self._controls = bytearray(_NAME_BYTES * MANY), bytearray(_CONTROL_BYTES * MANY)
+        self._is_ipv6 = sock.family == socket.AF_INET6
+        self._name_bytes = _NAME_BYTES[sock.family]
+        self._names, self._controls = bytearray(self._name_bytes * MANY), bytearray(_CONTROL_BYTES * MANY)
         self._row, self._rest = mmap(-1, MAX_BYTES * MANY), mmap(-1, MAX_BYTES * MANY)
         self._pieces: Any = (_Piece * (2 * MANY))()
         self._headers = bytearray(ctypes.sizeof(_Message) * MANY)
@@ -78,7 +82,7 @@ class ManyReceiver:
         self._row_address, self._rest_address = map(_address_of, (self._row, self._rest))
         names, controls, pieces = _address_of(self._names), _address_of(self._controls), ctypes.addressof(self._pieces)
         for number, header in enumerate(message.header for message in self._messages):
-            header.name, header.name_size = names + _NAME_BYTES * number, _NAME_BYTES
+            header.name, header.name_size = names + self._name_bytes * number, self._name_bytes
             header.pieces, header.piece_count = pieces + 2 * ctypes.sizeof(_Piece) * number, 2
             header.control, header.control_size = controls + _CONTROL_BYTES * number, _CONTROL_BYTES
         self._empty = bytes(self._headers)
@@ -98,9 +102,9 @@ class ManyReceiver:
         if count < 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-        used, names = ctypes.sizeof(_Message) * count, self._names[: _NAME_BYTES * count]
+        used, names = ctypes.sizeof(_Message) * count, self._names[: self._name_bytes * count]
         self.is_alone = True
-        if self._headers[:used] == self._expected[:used] and names == names[:_NAME_BYTES] * count:
+        if self._headers[:used] == self._expected[:used] and names == names[: self._name_bytes] * count:
             stop = position + count * size
             buffer[position:stop] = self._row[: count * size]
             runs.add(position, stop, size, self._peer(0))
@@ -127,9 +131,16 @@ class ManyReceiver:
         return stop
 
     def _peer(self, number: int) -> Address:
-        at = number * _NAME_BYTES
-        host, port = self._names[at + 4 : at + 8], self._names[at + 2 : at + 4]
-        return socket.inet_ntoa(host), int.from_bytes(port, "big")
+        at = number * self._name_bytes
+        port = int.from_bytes(self._names[at + 2 : at + 4], "big")
+        if not self._is_ipv6:
+            return socket.inet_ntoa(self._names[at + 4 : at + 8]), port
+        host = socket.inet_ntop(socket.AF_INET6, self._names[at + 8 : at + 24])
+        zone = int.from_bytes(self._names[at + 24 : at + 28], sys.byteorder)
+        if zone:
+            # As in the addresses that Python returns.
+            host = socket.getnameinfo((host, port, 0, zone), socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]
+        return address_from_socket((host, port))
 
     def _lay_out(self, size: int) -> None:
         """Set the expected size of datagrams."""

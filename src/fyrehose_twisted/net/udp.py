@@ -18,6 +18,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Burst, Datagram
+from fyrehose_twisted.host_addresses import host_version
 from fyrehose_twisted.interfaces import IBatchReceiver, IDatagramSender
 from fyrehose_twisted.net.gso import RECEIVE_BYTES, SegmentingSocket, coalesce
 
@@ -26,6 +27,9 @@ KERNEL_BUFFER = 4 * 2**20
 
 UNTUNED_BUFFER = 212_992
 """Default maximum socket buffer size of Linux, in bytes."""
+
+ANY_HOST = "::"
+"""Interface that stands for all addresses of both families."""
 
 BATCH_BYTES = 16 * RECEIVE_BYTES
 """Buffer size of a batch, in bytes; limits the work per reactor turn."""
@@ -42,6 +46,8 @@ class DatagramPort(udp.Port):
     """UDP port whose protocol provides :class:`~fyrehose_twisted.interfaces.IBatchReceiver`.
 
     While the kernel accepts no data, the port does not read; datagrams wait in the receive buffer.
+
+    The interface ``::`` stands for all addresses of both families. IPv4 peers have their IPv4 addresses there, too.
 
     :param offload: use segmentation and receive offload if available; see :mod:`fyrehose_twisted.net.gso`.
     :param activated_socket: bound socket to use instead of binding one; its buffer sizes stay unchanged.
@@ -105,6 +111,9 @@ class DatagramPort(udp.Port):
         """Create a socket with large buffers, because bursts that overflow them are lost."""
         created: socket.socket = super().createInternetSocket()
         self._unbound = created
+        if created.family == socket.AF_INET6:
+            # The default of the kernel may be changed by the operator.
+            created.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, self.interface != ANY_HOST)
         created.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER)
         created.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BUFFER)
         return self._prepare(created)
@@ -233,7 +242,12 @@ def source_address_for(peer: Address) -> str:
 
     :raises OSError: if there is no route.
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    with socket.socket(family_of(peer[0]), socket.SOCK_DGRAM) as probe:
         probe.connect(peer)
         host: str = probe.getsockname()[0]
         return host
+
+
+def family_of(host: str) -> socket.AddressFamily:
+    """Return the address family of an IP address."""
+    return socket.AF_INET6 if host_version(host) == 6 else socket.AF_INET

@@ -7,8 +7,8 @@ from functools import lru_cache
 from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
 
+from fyrehose_twisted.host_addresses import source_network
 from fyrehose_twisted.web.channel import WebRequest
-from fyrehose_twisted.web.client_limits import client_key
 from fyrehose_twisted.web.config import SiteConfig
 from fyrehose_twisted.web.request import single_header
 from fyrehose_twisted.web.response import HttpError
@@ -44,7 +44,7 @@ class AccessControl:
             client = self._check_token(request, self.tokens)
         else:
             self._check_host(request)
-            client = client_key(getattr(request.getClientAddress(), "host", "local"))
+            client = source_network(getattr(request.getClientAddress(), "host", "local"))
         self._check_origin(request, page)
         return client
 

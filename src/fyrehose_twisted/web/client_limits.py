@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import lru_cache
-from ipaddress import IPv6Address, ip_address
 from typing import Any, NamedTuple
 
 from fyrehose_twisted.token_bucket import KeyedTokenBuckets
@@ -67,17 +65,3 @@ class ClientBudgets:
         self._streams[client] -= 1
         if self._streams[client] <= 0:
             del self._streams[client]
-
-
-@lru_cache(maxsize=4096)
-def client_key(host: str) -> str:
-    """Return the key by which an address is limited. An IPv6 address counts as its /64."""
-    try:
-        address = ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(address, IPv6Address):
-        if address.ipv4_mapped is not None:
-            return str(address.ipv4_mapped)
-        return str(IPv6Address(int(address) >> 64 << 64)) + "/64"
-    return host

@@ -18,7 +18,7 @@ from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.journals import TooFewJournals
 from fyrehose_twisted.fyrehose.frontend.publish_queue import BatchFailed, PublishQueue, QueueFull
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
-from fyrehose_twisted.web.client_limits import client_key
+from fyrehose_twisted.host_addresses import source_network
 from fyrehose_twisted.web.tokens import Tokens
 
 MAX_TOKEN_LINE = 512
@@ -422,7 +422,7 @@ class LineFactory(Factory):
                 return None
             victim.transport.abortConnection()
             self._connections.pop(victim, None)
-        return LineProtocol(self, client_key(getattr(addr, "host", "local")))
+        return LineProtocol(self, source_network(getattr(addr, "host", "local")))
 
     def connection_opened(self, connection: LineProtocol) -> None:
         """Record an open connection."""
