@@ -18,6 +18,12 @@ def host_version(host: str) -> int:
     return 6 if ":" in host else 4
 
 
+def format_address(address: Address) -> str:
+    """Return ``HOST:PORT``, or ``[HOST]:PORT`` for an IPv6 address."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def mapped_host(host: str) -> str:
     """Return the address by which a socket of both families sends to ``host``."""
     return host if ":" in host else _MAPPED + host

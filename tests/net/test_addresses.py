@@ -80,7 +80,7 @@ class Resolving:
 async def test_host_names_are_resolved_and_ip_addresses_are_not() -> None:
     assert await resolve_address(Resolving(), ("known", 7)) == ("192.0.2.9", 7)
     assert await resolve_address(None, ("::1", 7)) == ("::1", 7)
-    with pytest.raises(OperationalError, match="'unknown' has no IPv4 address"):
+    with pytest.raises(OperationalError, match="'unknown' has no IP address"):
         await resolve_address(Resolving(), ("unknown", 7))
 
 

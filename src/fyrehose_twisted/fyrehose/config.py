@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
@@ -77,29 +77,32 @@ class RepairConfig:
     in_flight: int = 8_192
 
 
-class AddressList:
-    """Allow list of IPv4 networks in CIDR form."""
+Network = IPv4Network | IPv6Network
 
-    def __init__(self, networks: Iterable[str | IPv4Network]) -> None:
-        """:raises ConfigurationError: if an entry is not an IPv4 network."""
+
+class AddressList:
+    """Allow list of IPv4 and IPv6 networks in CIDR form."""
+
+    def __init__(self, networks: Iterable[str | Network]) -> None:
+        """:raises ConfigurationError: if an entry is not a network."""
         self.networks = tuple(map(parse_network, networks))
         self.permits = lru_cache(maxsize=4096)(self._permits)
 
     def _permits(self, host: str) -> bool:
-        """Return whether ``host``, in dotted form, is in one of the networks."""
-        address = IPv4Address(host)
+        """Return whether the IP address ``host`` is in one of the networks."""
+        address = ip_address(host.partition("%")[0])
         return any(address in network for network in self.networks)
 
     def __repr__(self) -> str:
         return f"AddressList({', '.join(map(str, self.networks))})"
 
 
-def parse_network(text: str | IPv4Network) -> IPv4Network:
-    """Parse an IPv4 network. :raises ConfigurationError: if ``text`` is not one."""
+def parse_network(text: str | Network) -> Network:
+    """Parse a network. :raises ConfigurationError: if ``text`` is not one."""
     try:
-        return IPv4Network(text)
+        return ip_network(text)
     except ValueError as error:
-        raise ConfigurationError(f"{text!r} is not an IPv4 network such as 10.0.0.0/8 ({error})") from None
+        raise ConfigurationError(f"{text!r} is not a network such as 10.0.0.0/8 or fd00::/8 ({error})") from None
 
 
 MAX_RETRANSMIT = 2**40
@@ -115,7 +118,8 @@ class BackboneConfig:
     """Limits and access control of a backbone.
 
     :ivar max_clients: maximum number of clients. The backbone sends no ACK to further clients.
-    :ivar max_per_host: maximum number of clients on one host; by default a quarter of ``max_clients``, at least 16.
+    :ivar max_per_host: maximum number of clients on one host, or in one IPv6 /64; by default a quarter of
+        ``max_clients``, at least 16.
     :ivar allow: networks whose clients are served; ``None`` for all.
     :ivar allow_push: networks whose PUSHes are numbered; ``None`` for all clients that are served.
     :ivar secret: shared secret for KEEPALIVE tokens. With a secret, only admitted clients may PUSH.
@@ -169,7 +173,7 @@ def check_exposure(interface: str, config: BackboneConfig) -> None:
 
     :raises ConfigurationError: if ``interface`` is not loopback and ``config`` has neither.
     """
-    if not IPv4Address(interface).is_loopback and config.secret is None and config.allow is None:
+    if not ip_address(interface.partition("%")[0]).is_loopback and config.secret is None and config.allow is None:
         raise ConfigurationError(
             f"--interface {interface} is not loopback, and forged packets could be used to flood other hosts;"
             " pass --secret-file FILE, --allow CIDR, or --open to serve all clients"
@@ -199,6 +203,8 @@ class ClientConfig:
     :ivar watch: receive the progress of durable journals continuously.
     :ivar secret: shared secret of the backbone; requires ``address``.
     :ivar address: ADDR and PORT to announce; by default the source address of the packet.
+    :ivar ip_versions: IP versions of the hosts that this client can send repairs to, such as ``(4, 6)``. By default
+        the backbone is told of none, and assumes the IP version by which it knows the client.
     :ivar outbox: limits of the send queue of a publisher.
     :ivar repair: timing and limits of repair requests.
     """
@@ -214,6 +220,7 @@ class ClientConfig:
     watch: bool = False
     secret: bytes | None = field(default=None, repr=False)
     address: Address = ANY_ADDRESS
+    ip_versions: tuple[int, ...] = ()
     outbox: OutboxConfig = field(default_factory=OutboxConfig)
     repair: RepairConfig = field(default_factory=RepairConfig)
 

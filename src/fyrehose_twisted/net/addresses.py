@@ -6,7 +6,8 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from typing import Any
 
-from twisted.internet.defer import CancelledError
+from twisted.internet.address import IPv6Address
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.endpoints import (
     HostnameEndpoint,
     TCP4ClientEndpoint,
@@ -15,10 +16,12 @@ from twisted.internet.endpoints import (
     quoteStringArgument,
     serverFromString,
 )
-from twisted.internet.interfaces import IStreamClientEndpoint, IStreamServerEndpoint
+from twisted.internet.interfaces import IResolutionReceiver, IStreamClientEndpoint, IStreamServerEndpoint
+from zope.interface import implementer
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
+from fyrehose_twisted.host_addresses import format_address as format_address
 
 DIAL_TIMEOUT = 3.0
 """Maximum seconds until a connection is open."""
@@ -42,16 +45,14 @@ def parse_address(text: str) -> Address:
 
 
 def parse_host_port(text: str) -> Address:
-    """Return host and port of ``HOST:PORT``, for protocols that use IPv4 only.
+    """Return host and port of ``HOST:PORT`` or ``[IPv6]:PORT`` of a backbone.
 
     :raises ConfigurationError: if ``text`` has another form.
     """
-    if any(ip_version(part.strip("[]")) == 6 for part in (text, text.rpartition(":")[0])):
-        raise ConfigurationError(f"{text!r} is an IPv6 address, and fyrehose uses IPv4 only: give an IPv4 address")
     try:
         return parse_address(text)
     except ConfigurationError:
-        raise ConfigurationError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:2323") from None
+        raise ConfigurationError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:2323 or [::1]:2323") from None
 
 
 def parse_host_ports(text: str) -> tuple[Address, ...]:
@@ -60,12 +61,6 @@ def parse_host_ports(text: str) -> tuple[Address, ...]:
     :raises ConfigurationError: if ``text`` has another form.
     """
     return tuple(dict.fromkeys(map(parse_host_port, text.split(","))))
-
-
-def format_address(address: Address) -> str:
-    """Return ``HOST:PORT``."""
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def ip_version(host: str) -> int | None:
@@ -103,29 +98,73 @@ def endpoint_factory_from(template: str) -> Callable[[Any, Address], IStreamClie
     return endpoint_for
 
 
-async def resolve_address(reactor: Any, address: Address) -> Address:
-    """Resolve the host of an address, which may be a name; return the IPv4 address and port.
+async def resolve_address(
+    reactor: Any, address: Address, *, is_usable: Callable[[Address], bool] = lambda address: True
+) -> Address:
+    """Resolve the host of an address, which may be a name; return the IP address and port.
 
-    :raises OperationalError: if the name has no IPv4 address.
+    :param is_usable: returns whether an IPv4 address is of use. The IPv6 address is returned if it is not, or if there
+        is none.
+    :raises OperationalError: if the name has no IP address.
     """
     host, port = address
     if ip_version(host):
         return address
+    found: Address | None = None
+    problem: Exception | None = None
     try:
-        return str(await reactor.resolve(host)), port
+        found = str(await reactor.resolve(host)), port
     except CancelledError:
         raise
     except Exception as error:
-        raise OperationalError(f"{host!r} has no IPv4 address ({error})") from error
+        problem = error
+    if found is None or not is_usable(found):
+        ipv6_host = await _resolve_ipv6(reactor, host)
+        if ipv6_host is not None:
+            return ipv6_host, port
+    if found is None:
+        raise OperationalError(f"{host!r} has no IP address ({problem})") from problem
+    return found
 
 
 async def resolve_host_port(reactor: Any, text: str) -> Address:
-    """Return the IPv4 address and port of ``HOST:PORT``.
+    """Return the IP address and port of ``HOST:PORT``.
 
     :raises ConfigurationError: if ``text`` has another form.
-    :raises OperationalError: if the name has no IPv4 address.
+    :raises OperationalError: if the name has no IP address.
     """
     return await resolve_address(reactor, parse_host_port(text))
+
+
+@implementer(IResolutionReceiver)
+class _FirstHost:
+    """Receiver of the IP addresses of a name, of which the first one is used."""
+
+    def __init__(self) -> None:
+        self.host: Deferred[str | None] = Deferred()
+
+    def resolutionBegan(self, resolutionInProgress: Any) -> None:
+        """Twisted: the lookup has begun."""
+
+    def addressResolved(self, address: Any) -> None:
+        """Twisted: an address was found."""
+        if not self.host.called:
+            self.host.callback(str(address.host))
+
+    def resolutionComplete(self) -> None:
+        """Twisted: all addresses were found."""
+        if not self.host.called:
+            self.host.callback(None)
+
+
+async def _resolve_ipv6(reactor: Any, host: str) -> str | None:
+    """Return an IPv6 address of a name, ``None`` if it has none or the reactor only knows IPv4."""
+    resolver = getattr(reactor, "nameResolver", None)
+    if resolver is None:
+        return None
+    receiver = _FirstHost()
+    resolver.resolveHostName(receiver, host, addressTypes=[IPv6Address])
+    return await receiver.host
 
 
 def loopback_endpoint(reactor: Any, description: str) -> IStreamServerEndpoint:

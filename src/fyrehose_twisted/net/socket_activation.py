@@ -42,11 +42,10 @@ def activated_udp_socket(option: str, name: str) -> socket.socket:
     :raises ConfigurationError: if systemd passed no such socket, or it is of another type.
     """
     found = activated_socket(option, name=name)
-    if found.type != socket.SOCK_DGRAM or found.family != socket.AF_INET:
+    if found.type != socket.SOCK_DGRAM or found.family not in (socket.AF_INET, socket.AF_INET6):
         found.close()
         raise ConfigurationError(
-            f"--{option} {name}: that socket is not of type UDP over IPv4;"
-            " give the .socket unit ListenDatagram=ADDRESS:PORT"
+            f"--{option} {name}: that socket is not of type UDP; give the .socket unit ListenDatagram=ADDRESS:PORT"
         )
     found.setblocking(False)
     return found

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from ipaddress import ip_address
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -18,7 +20,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Burst, Datagram
-from fyrehose_twisted.host_addresses import host_version
+from fyrehose_twisted.host_addresses import LOOPBACK_OF, host_version
 from fyrehose_twisted.interfaces import IBatchReceiver, IDatagramSender
 from fyrehose_twisted.net.gso import RECEIVE_BYTES, SegmentingSocket, coalesce
 
@@ -53,6 +55,7 @@ class DatagramPort(udp.Port):
     :param activated_socket: bound socket to use instead of binding one; its buffer sizes stay unchanged.
     :ivar send_errors: datagrams that failed to send, by errno name such as ``ENETUNREACH``.
     :ivar receive_buffer: size of the kernel's receive buffer, in bytes.
+    :ivar ip_versions: IP versions of the peers that datagrams can be sent to.
     """
 
     log = Logger()
@@ -70,6 +73,8 @@ class DatagramPort(udp.Port):
         super().__init__(port, protocol, interface, maxPacketSize=RECEIVE_BYTES, reactor=reactor)
         self.send_errors: Counter[str] = Counter()
         self.receive_buffer = 0
+        self.ip_versions = (4, 6) if interface == ANY_HOST else (host_version(interface),)
+        self._other_socket: SegmentingSocket | None = None
         self._receiver = IBatchReceiver(protocol)
         self._buffer = bytearray(BATCH_BYTES)
         self._offload = offload
@@ -124,6 +129,35 @@ class DatagramPort(udp.Port):
         self.segmenting_socket = SegmentingSocket(created, offload=self._offload, errors=self.send_errors)
         return created
 
+    def send_to_other_version(self) -> bool:
+        """Send to the peers of the other IP version, too. Return whether this host has addresses of that version.
+
+        They get datagrams from a socket that never reads. Call :meth:`bind` first.
+        """
+        if self._other_socket is not None or len(self.ip_versions) > 1:
+            return True
+        host = self.getHost().host
+        version = 4 if host_version(host) == 6 else 6
+        is_loopback = ip_address(host.partition("%")[0]).is_loopback
+        if not (is_loopback or has_ip_version(version)):
+            return False
+        other = LOOPBACK_OF[version]
+        try:
+            created = socket.socket(family_of(other), socket.SOCK_DGRAM)
+        except OSError:
+            return False
+        created.setblocking(False)
+        created.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)
+        if is_loopback:
+            try:
+                created.bind((other, 0))
+            except OSError:
+                created.close()
+                return False
+        self._other_socket = SegmentingSocket(created, offload=self._offload, errors=self.send_errors)
+        self.ip_versions = (4, 6)
+        return True
+
     def guard(self, may_send: Callable[[], bool]) -> None:
         """Ask ``may_send`` right before each system call that sends. What it refuses is discarded."""
         self._may_send = may_send
@@ -131,10 +165,21 @@ class DatagramPort(udp.Port):
     @property
     def _sender(self) -> Callable[[Burst, Address], Burst | None]:
         """Function that sends a burst and returns the unsent part."""
-        return self.segmenting_socket.send if self._may_send is None else self._send_guarded
+        if self._may_send is None and self._other_socket is None:
+            return self.segmenting_socket.send
+        return self._send_checked
 
-    def _send_guarded(self, burst: Burst, peer: Address) -> Burst | None:
-        return self.segmenting_socket.send(burst, peer) if self._may_send is None or self._may_send() else None
+    def _send_checked(self, burst: Burst, peer: Address) -> Burst | None:
+        if self._may_send is not None and not self._may_send():
+            return None
+        other = self._other_socket
+        if other is None or (":" in peer[0]) != other.is_ipv6:
+            return self.segmenting_socket.send(burst, peer)
+        left = other.send(burst, peer)
+        if left is not None:
+            # Only the port's own socket has a queue. What is sent here are repairs, which are requested again.
+            self.send_errors["EAGAIN"] += -(-len(left.data) // left.size)
+        return None
 
     def doRead(self) -> None:
         """Read up to one batch and pass it to the protocol in one call.
@@ -203,6 +248,9 @@ class DatagramPort(udp.Port):
         """Discard the send queue."""
         self._send_queue.clear()
         self._queued_bytes = 0
+        if self._other_socket is not None:
+            self._other_socket.socket.close()
+            self._other_socket = None
         if self.protocol.transport is None:  # Bound but never started: Twisted would stop a protocol that does not run.
             self.protocol = DatagramProtocol()
             self.protocol.numPorts = 1
@@ -246,6 +294,23 @@ def source_address_for(peer: Address) -> str:
         probe.connect(peer)
         host: str = probe.getsockname()[0]
         return host
+
+
+def has_ip_version(version: int) -> bool:
+    """Return whether this host has addresses of an IP version that other hosts can reach."""
+    try:
+        if version == 4:
+            # A heading, and the routes of all devices but loopback.
+            return len(Path("/proc/net/route").read_text(encoding="ascii").splitlines()) > 1
+        # The fourth column is the scope: 00 for global and unique local addresses.
+        return any(line.split()[3] == "00" for line in Path("/proc/net/if_inet6").read_text("ascii").splitlines())
+    except FileNotFoundError:
+        pass  # Not Linux, or Linux without this IP version.
+    try:
+        source_address_for(("192.0.2.1" if version == 4 else "2001:db8::1", 9))
+    except OSError:
+        return False
+    return True
 
 
 def family_of(host: str) -> socket.AddressFamily:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import os
+import struct
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -46,7 +48,8 @@ def test_a_file_without_a_client_table_is_incomplete(file: int) -> None:
     assert content(file) == {}
 
 
-addresses = st.tuples(st.ip_addresses(v=4).map(str), st.integers(0, 65_535))
+hosts = st.ip_addresses().map(str).filter(lambda host: not host.startswith("::ffff:"))
+addresses = st.tuples(hosts, st.integers(0, 65_535))
 clients = st.builds(
     KnownClient,
     address=addresses,
@@ -93,11 +96,37 @@ def test_a_client_table_file_grows_and_reuses_slots(file: int) -> None:
     assert sorted(content(file)) == list(range(1_000, 2_000))
 
 
+def test_a_table_of_version_1_is_converted(file: int) -> None:
+    row = struct.pack("=4sHH4sHxxQQ", bytes([192, 0, 2, 7]), 5, 2, bytes([192, 0, 2, 8]), 6, 3, 7)
+    slots = [struct.pack("=Q32sdI", 1, row, 1e9, zlib.crc32(row)), bytes(64)]
+    content_v1 = b"FYRECLI\x01".ljust(64, b"\0") + b"".join(one.ljust(64, b"\0") for one in slots)
+    os.pwrite(file, content_v1.ljust(PAGE, b"\0"), 0)
+    expected = {5: KnownClient(("192.0.2.7", 5), ("192.0.2.8", 6), 3, Dialect.V2, 7, 1e9)}
+    assert content(file) == expected
+    assert os.pread(file, 8, 0) == b"FYRECLI\x02"
+    assert content(file) == expected, "the converted table is read again"
+
+
+def test_a_damaged_table_of_version_1_is_incomplete(file: int) -> None:
+    os.pwrite(file, b"FYRECLI\x01".ljust(64, b"\0") + struct.pack("=Q", 1).ljust(64, b"\0"), 0)
+    os.ftruncate(file, PAGE)
+    assert content(file, complete=False) == {}
+
+
+def test_a_client_with_a_link_local_address_is_not_stored(file: int) -> None:
+    table = ClientTableFile(file, 0)
+    zoned = "fe80::1%eth0", 5
+    table.put(client(4)._replace(address=("192.0.2.7", 5), source=zoned))
+    table.put(KnownClient(zoned, zoned, 0, Dialect.V2, 0, 1e9))
+    assert table.clients == ()
+    table.close()
+
+
 def test_a_kill_at_any_line_leaves_the_old_or_the_new_client_entry(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
     table = ClientTableFile(file, 0)
-    for port in range(63):  # A full page, so that the next client makes the file grow.
+    for port in range(31):  # A full page, so that the next client makes the file grow.
         table.put(client(port))
-    old = {port: client(port) for port in range(63)}
+    old = {port: client(port) for port in range(31)}
     new = old | {5: client(5, flags=3), 99: client(99), 7: client(7, heard_at=2e9)}
     del new[6]
     left: list[bytes] = []
@@ -131,7 +160,7 @@ def test_a_kill_at_any_line_leaves_the_old_or_the_new_client_entry(file: int, mo
 @pytest.mark.parametrize("offset", [SLOT + 9, SLOT + 14, SLOT + 30, SLOT + 49])
 def test_a_damaged_client_entry_is_skipped_and_the_table_incomplete(file: int, offset: int) -> None:
     table = ClientTableFile(file, 0)
-    for port in range(63):
+    for port in range(31):
         table.put(client(port))
     table.close()
     before = content(file)

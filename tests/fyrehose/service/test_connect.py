@@ -34,6 +34,7 @@ class Port:
     """A port that binds nothing."""
 
     receive_buffer = 2**30
+    ip_versions = (4,)
     bound: ClassVar[list[tuple[int, str]]] = []
 
     def __init__(self, port: int, protocol: Any, interface: str, reactor: Any) -> None:
@@ -44,6 +45,9 @@ class Port:
 
     def start(self) -> None:
         pass
+
+    def send_to_other_version(self) -> bool:
+        return False
 
     def getHost(self) -> Any:
         raise AssertionError("not needed")
@@ -82,7 +86,7 @@ def test_a_backbone_without_an_address_is_left_out_with_a_warning() -> None:
 
 
 def test_backbones_none_of_which_has_an_address_are_an_error() -> None:
-    with pytest.raises(OperationalError, match="'four' has no IPv4 address"):
+    with pytest.raises(OperationalError, match="'four' has no IP address"):
         bind(SubscriberProtocol(), "three:2323,four:2324")
 
 
@@ -94,6 +98,30 @@ def test_backbones_in_several_networks_are_reached_from_all_interfaces(
     assert ports == [(7, "0.0.0.0")]
     with pytest.raises(ConfigurationError, match=r"different local addresses \(127.0.0.1, 127.0.0.2\)"):
         bind(SubscriberProtocol(ClientConfig(secret=SECRET)), "one:2323,two:2323")
+
+
+def test_backbones_of_both_families_are_reached_from_all_interfaces_of_both(
+    monkeypatch: pytest.MonkeyPatch, ports: list[tuple[int, str]]
+) -> None:
+    monkeypatch.setattr(connect, "source_address_for", lambda address: address[0])
+    bind(SubscriberProtocol(), "one:2323,[::1]:2323")
+    assert ports == [(7, "::")]
+
+
+def test_a_backbone_over_ipv6_is_reached_from_an_ipv6_address(ports: list[tuple[int, str]]) -> None:
+    protocol = SubscriberProtocol()
+    bind(protocol, "[::1]:2323")
+    assert protocol.backbone == ("::1", 2323)
+    assert ports == [(7, "::1")]
+
+
+def test_the_backbone_is_told_what_a_client_can_send_to() -> None:
+    protocol = SubscriberProtocol()
+    bind(protocol, "one:2323")
+    assert protocol.config.ip_versions == (4,)
+    protocol = SubscriberProtocol(ClientConfig(ip_versions=(6,)))
+    bind(protocol, "one:2323")
+    assert protocol.config.ip_versions == (6,), "as configured"
 
 
 def test_a_backbone_without_a_route_does_not_matter_if_another_has_one(

@@ -193,7 +193,7 @@ def test_an_unknown_backbone_name_ends_the_process(run: Run) -> None:
     with capturedLogs() as logged:
         running.reactor.answer.errback(OSError("no such name"))
     running.logged += logged
-    assert running.said(LogLevel.critical) == ["stopping: 'backbone.example' has no IPv4 address (no such name)"]
+    assert running.said(LogLevel.critical) == ["stopping: 'backbone.example' has no IP address (no such name)"]
     assert running.reactor.stops == 1
     assert running.stop() == [None]
 

@@ -56,8 +56,8 @@ def named(fields: dict[str, Any]) -> Packet:
             return (Request if kind == "REQUEST" else Forward)((host, port), first, last)
         case {"type": "KEEPALIVE", "addr": host, "port": port, "flags": flags, "token_hex": token}:
             return Keepalive((host, port), flags, bytes.fromhex(token))
-        case {"type": "DELIVER", "sequence": sequence, "data_hex": data, "relayed": relayed}:
-            return Deliver(sequence, bytes.fromhex(data), relayed)
+        case {"type": "DELIVER", "sequence": sequence, "data_hex": data, "fetched": fetched}:
+            return Deliver(sequence, bytes.fromhex(data), fetched)
     raise AssertionError(f"no packet has the fields {fields}")
 
 
@@ -93,11 +93,11 @@ def test_every_cut_of_a_packet_with_an_ipv6_address_is_malformed(packet: Packet,
 
 
 @given(sequences, st.binary(max_size=40))
-def test_a_relayed_deliver_differs_from_a_deliver_in_one_bit(sequence: int, data: bytes) -> None:
-    relayed = encode(Deliver(sequence, data, relayed=True))
-    assert decode(relayed) == Deliver(sequence, data, relayed=True)
-    assert relayed[0] == 0x41
-    assert b"\x01" + relayed[1:] == encode(Deliver(sequence, data))
+def test_a_fetched_deliver_differs_from_a_deliver_in_one_bit(sequence: int, data: bytes) -> None:
+    fetched = encode(Deliver(sequence, data, fetched=True))
+    assert decode(fetched) == Deliver(sequence, data, fetched=True)
+    assert fetched[0] == 0x41
+    assert b"\x01" + fetched[1:] == encode(Deliver(sequence, data))
 
 
 @given(st.binary(min_size=16, max_size=16))
@@ -146,9 +146,9 @@ def test_a_burst_of_ranges_equals_the_single_packets(
     assert burst.size == 31
 
 
-def test_a_relayed_deliver_is_not_taken_for_part_of_a_run_of_delivers() -> None:
-    relayed, plain = encode(Deliver(2, b"ab", relayed=True)), encode(Deliver(1, b"ab"))
-    batch = Batch.pack([(plain, HERE), (relayed, HERE)])
+def test_a_fetched_deliver_is_not_taken_for_part_of_a_run_of_delivers() -> None:
+    fetched, plain = encode(Deliver(2, b"ab", fetched=True)), encode(Deliver(1, b"ab"))
+    batch = Batch.pack([(plain, HERE), (fetched, HERE)])
     parts = split_types(batch.buffer, batch.runs[0])
     assert [split_delivers(batch.buffer, part) for part in parts] == [[(1, [b"ab"])], None]
 

@@ -49,12 +49,21 @@ class TestAddressList:
     def test_an_address_list_of_the_whole_network_permits_every_host(self) -> None:
         assert AddressList(["0.0.0.0/0"]).permits("255.255.255.255")
 
+    @pytest.mark.parametrize(
+        ("host", "permitted"),
+        [("192.0.2.1", True), ("fd00::1", True), ("fe80::1%eth0", True), ("::1", False), ("192.0.3.1", False)],
+    )
+    def test_an_address_list_has_networks_of_both_families(self, host: str, permitted: bool) -> None:
+        assert AddressList(["192.0.2.0/24", "fd00::/8", "fe80::/10"]).permits(host) is permitted
+
     def test_the_repr_of_an_address_list_names_its_networks(self) -> None:
         assert repr(AddressList(["10.0.0.0/8", "192.0.2.7"])) == "AddressList(10.0.0.0/8, 192.0.2.7/32)"
 
-    @pytest.mark.parametrize("text", ["", "10.0.0.1/8", "10.0.0.0/33", "300.0.0.0/8", "::/0", "localhost", "10.0/8"])
+    @pytest.mark.parametrize(
+        "text", ["", "10.0.0.1/8", "10.0.0.0/33", "300.0.0.0/8", "fd00::1/8", "::/129", "name", "10.0/8"]
+    )
     def test_an_invalid_network_is_refused_by_name(self, text: str) -> None:
-        with pytest.raises(ConfigurationError, match="not an IPv4 network") as caught:
+        with pytest.raises(ConfigurationError, match="not a network") as caught:
             parse_network(text)
         assert repr(text) in str(caught.value)
         with pytest.raises(ConfigurationError):

@@ -22,8 +22,9 @@ from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart, Seq
 from fyrehose_twisted.fyrehose.protocol.drops import _log_drop
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS
 from fyrehose_twisted.interfaces import IClientMemory, IDatagramNode, IForwardPolicy, ISequenceStore
+from fyrehose_twisted.net.addresses import format_address
 from fyrehose_twisted.net.datagram_protocol import DatagramNodeProtocol
-from fyrehose_twisted.net.udp import source_address_for
+from fyrehose_twisted.net.udp import ANY_HOST, source_address_for
 
 
 class BackboneProtocol(DatagramNodeProtocol):
@@ -96,32 +97,29 @@ class BackboneProtocol(DatagramNodeProtocol):
         """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.event_received`."""
         match event:
             case ClientJoined(client, known):
-                host, port = client.address
-                message = "client {host}:{port} restored" if known else "client {host}:{port} joined"
-                self.log.info(message, host=host, port=port)
+                message = "client {place} restored" if known else "client {place} joined"
+                self.log.info(message, place=format_address(client.address))
                 self.client_joined(client.address)
             case ClientExpired(client):
-                host, port = client.address
-                self.log.info("client {host}:{port} expired", host=host, port=port)
+                self.log.info("client {place} expired", place=format_address(client.address))
                 self.client_expired(client.address)
             case PacketDropped():
                 _log_drop(self.log, event)
-            case ExistingStreamDetected((host, port), sequence):
+            case ExistingStreamDetected(address, sequence):
                 self.fail(
                     StreamAlreadyNumbered(
-                        f"client {host}:{port} holds message {sequence} of this stream, but the state file contains no"
-                        " number. Restore the file, or start with --start-at N, where N is above every number that any"
-                        " client or journal has seen"
+                        f"client {format_address(address)} holds message {sequence} of this stream, but the state file"
+                        " contains no number. Restore the file, or start with --start-at N, where N is above every"
+                        " number that any client or journal has seen"
                     )
                 )
-            case StreamClaimRejected((host, port), sequence, others):
+            case StreamClaimRejected(address, sequence, others):
                 self.log.warn(
-                    "client {host}:{port} claims to hold message {sequence} of this stream, but none of {others} other"
+                    "client {place} claims to hold message {sequence} of this stream, but none of {others} other"
                     " clients holds a message: claim ignored, numbering starts at 1. If the claim is true, stop this"
                     " backbone and start it with --start-at N, where N is above every number that any client or journal"
                     " has seen",
-                    host=host,
-                    port=port,
+                    place=format_address(address),
                     sequence=sequence,
                     others=others,
                 )
@@ -131,17 +129,17 @@ class BackboneProtocol(DatagramNodeProtocol):
     def _is_own(self, address: Address) -> bool:
         port: Any = self.transport
         host, bound = address[0], port.getHost()
-        if address[1] != bound.port or bound.host not in (host, ANY_ADDRESS[0]):
+        if address[1] != bound.port or bound.host not in (host, ANY_ADDRESS[0], ANY_HOST):
             return False
         try:
-            return bound.host == host or host.startswith("127.") or source_address_for(address) == host
+            return bound.host == host or host.startswith("127.") or host == "::1" or source_address_for(address) == host
         except OSError:
             return False
 
     def _own_address(self, peer: Address) -> Address:
         port: Any = self.transport
         bound = port.getHost()
-        if bound.host != ANY_ADDRESS[0]:
+        if bound.host not in (ANY_ADDRESS[0], ANY_HOST):
             return bound.host, bound.port
         try:
             return source_address_for(peer), bound.port

@@ -31,6 +31,7 @@ from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.protocol.drops import _log_drop
 from fyrehose_twisted.fyrehose.wire.packets import Holding
 from fyrehose_twisted.interfaces import IDatagramNode, IMessageStore, ISeamListener, ISubscriber
+from fyrehose_twisted.net.addresses import format_address
 from fyrehose_twisted.net.datagram_protocol import DatagramNodeProtocol
 from fyrehose_twisted.net.udp import UNTUNED_BUFFER
 
@@ -39,7 +40,7 @@ class ClientProtocol(DatagramNodeProtocol):
     """Base of subscribers and publishers: a client of the backbone at :attr:`backbone`, or of :attr:`backbones`.
 
     :param store: message store for repairs; by default in memory.
-    :ivar backbone: IPv4 address and port, set by :func:`~fyrehose_twisted.fyrehose.service.connect.join`; of the one
+    :ivar backbone: IP address and port, set by :func:`~fyrehose_twisted.fyrehose.service.connect.join`; of the one
         that leads, if backbones take over from one another.
     :ivar backbones: addresses of the backbones, if they take over from one another.
     :ivar connected_first: Deferred that fires when the backbone answers for the first time.
@@ -125,12 +126,11 @@ class ClientProtocol(DatagramNodeProtocol):
                     self.connected_first.callback(None)
                 self.backbone_connected()
             case LeaderChanged(term, leader):
-                host, port = self.backbone = leader
-                self.log.info("backbone {host}:{port} leads in term {term}", host=host, port=port, term=term)
+                self.backbone = leader
+                self.log.info("backbone {place} leads in term {term}", place=format_address(leader), term=term)
                 self.leader_changed(leader, term)
             case Disconnected():
-                host, port = self.backbone
-                self.log.warn("backbone {host}:{port} has not answered for 5 s", host=host, port=port)
+                self.log.warn("backbone {place} has not answered for 5 s", place=format_address(self.backbone))
                 self.backbone_disconnected()
             case PacketDropped():
                 _log_drop(self.log, event)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from twisted.logger import Logger
 
 from fyrehose_twisted.fyrehose.events import PacketDropped
+from fyrehose_twisted.host_addresses import format_address
 
 
 def _log_drop(log: Logger, drop: PacketDropped) -> None:
-    host, port = drop.peer
     log.warn(
-        "dropped ({reason}) from {host}:{port}: {detail}", reason=drop.reason, host=host, port=port, detail=drop.detail
+        "dropped ({reason}) from {place}: {detail}",
+        reason=drop.reason,
+        place=format_address(drop.peer),
+        detail=drop.detail,
     )

@@ -15,6 +15,7 @@ from fyrehose_twisted.fyrehose.service.clients_page import ClientsPage
 from fyrehose_twisted.fyrehose.service.connect import DatagramService, warn_if_buffer_small
 from fyrehose_twisted.fyrehose.service.metrics import BackboneCollector
 from fyrehose_twisted.interfaces import ISequenceStore
+from fyrehose_twisted.net.addresses import format_address
 from fyrehose_twisted.net.metrics_port import MetricsPort
 from fyrehose_twisted.net.udp import DatagramPort
 from fyrehose_twisted.process.sd_notify import systemd_notifier
@@ -47,7 +48,7 @@ class BackboneService(DatagramService):
     ) -> None:
         super().__init__(reactor)
         if inherited is not None:
-            interface, port = inherited.getsockname()
+            interface, port = inherited.getsockname()[:2]
         if not open_to_all:
             check_exposure(interface, protocol.config)
         self._interface, self._open_to_all = interface, open_to_all
@@ -84,9 +85,8 @@ class BackboneService(DatagramService):
     def _report_start(self) -> None:
         bound = self._port.getHost()
         self.log.info(
-            "listening on {host}:{port}, the next number is {number}",
-            host=bound.host,
-            port=bound.port,
+            "listening on {place}, the next number is {number}",
+            place=format_address((bound.host, bound.port)),
             number=self.protocol.state.last + 1,
         )
         if self.protocol.state.hole is not None:
@@ -98,7 +98,7 @@ class BackboneService(DatagramService):
 
     def _describe(self) -> str:
         bound = self._port.getHost()
-        return f"listening on {bound.host}:{bound.port}"
+        return f"listening on {format_address((bound.host, bound.port))}"
 
     def _collectors(self) -> tuple[Collector, ...]:
         return (BackboneCollector(self.protocol),)

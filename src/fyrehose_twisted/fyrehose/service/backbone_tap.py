@@ -87,7 +87,7 @@ class Options(ServingOptions, MemberOptions):
         self["state"] = self.absolute_path("state")
         require_parent_directory(self["state"])
         interface = self.check_serving()
-        self["group-member"] = self.parse_member((str(interface), self["port"]), self["secret"])
+        self["group-member"] = self.parse_member((interface, self["port"]), self["secret"])
         self.load_protocol(BackboneProtocol if self["group-member"] is None else MemberProtocol)
 
     def read_config(self) -> BackboneConfig:

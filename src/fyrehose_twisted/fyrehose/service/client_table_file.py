@@ -1,22 +1,25 @@
 """Client table in the state file of a backbone, from which a restarted backbone serves its clients at once.
 
-It follows the page of numbers: slots of 64 bytes, of which the first begins with the magic ``FYRECLI`` and version 1.
+It follows the page of numbers: slots of 128 bytes, of which the first begins with the magic ``FYRECLI`` and version 2.
 Each other slot holds a client, in the machine's byte order:
 
 ======  =====  =====================================================
 offset  bytes  content
 ======  =====  =====================================================
 0       8      1 if the slot is in use, else 0
-8       6      the client's IPv4 address and port
-14      2      dialect: 1 or 2
-16      6      source of its latest KEEPALIVE
-22      2      0
-24      8      FLAGS
-32      8      last number given when it joined
-40      8      UTC seconds of its latest KEEPALIVE, a double
-48      4      CRC-32 of bytes 8-39
-52      12     0
+8       18     the client's IPv6 or IPv4-mapped address and port
+26      2      dialect: 1 or 2
+28      18     source of its latest KEEPALIVE
+46      2      0
+48      8      FLAGS
+56      8      last number given when it joined
+64      8      UTC seconds of its latest KEEPALIVE, a double
+72      4      CRC-32 of bytes 8-63
+76      52     0
 ======  =====  =====================================================
+
+A table of version 1 is converted. Its slots have 64 bytes, with IPv4 addresses of 4 bytes and no gaps. A client with a
+link-local address is not stored, because the number of its link may change.
 
 A slot is filled before it is marked as in use, and a changed client gets a new slot before its old one is freed.
 A process that dies therefore leaves the old or the new state of each client, at worst both.
@@ -28,17 +31,18 @@ import mmap
 import os
 import struct
 import zlib
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient
 from fyrehose_twisted.fyrehose.wire.packets import Dialect
 
-MAGIC = b"FYRECLI\x01"
-SLOT = 64
-_CLIENT = struct.Struct("=4sHH4sHxxQQ")
-_SLOT = struct.Struct(f"=Q{_CLIENT.size}sdI")
-_HEARD_AT_WORD = 5  # In words of 8 bytes.
+MAGIC, MAGIC_V1 = b"FYRECLI\x02", b"FYRECLI\x01"
+SLOT, SLOT_V1 = 128, 64
+_CLIENT, _CLIENT_V1 = struct.Struct("=16sHH16sHxxQQ"), struct.Struct("=4sHH4sHxxQQ")
+_SLOT, _SLOT_V1 = (struct.Struct(f"=Q{client.size}sdI") for client in (_CLIENT, _CLIENT_V1))
+_HEARD_AT_WORD = 8  # In words of 8 bytes.
+_MAPPED = IPv6Address("::ffff:0:0").packed[:12]
 
 
 class ClientTableFile:
@@ -58,6 +62,9 @@ class ClientTableFile:
         size = os.fstat(file).st_size - offset
         found = size > 0
         self._map(self._allocate(size or mmap.PAGESIZE))
+        if found and self._memory[:8] == MAGIC_V1:
+            self._convert()
+            return
         self.complete = found and self._memory[:8] == MAGIC
         if not self.complete:
             self._memory[:] = bytes(len(self._memory))
@@ -71,6 +78,9 @@ class ClientTableFile:
 
     def put(self, client: KnownClient) -> None:
         """Add or update a client. :raises OSError: if the file cannot be extended."""
+        if "%" in client.address[0] + client.source[0]:
+            self.remove(client.address)
+            return
         slot, known = self._slots.get(client.address, (0, None))
         if known is not None and known._replace(heard_at=client.heard_at) == client:
             self._times[slot * SLOT // 8 + _HEARD_AT_WORD] = client.heard_at
@@ -120,7 +130,7 @@ class ClientTableFile:
     def _read(self) -> None:
         for slot in range(1, len(self._memory) // SLOT):
             used, body, heard_at, checksum = _SLOT.unpack_from(self._memory, slot * SLOT)
-            client = _unpack(body, heard_at) if used == 1 and checksum == zlib.crc32(body) else None
+            client = _unpack(_CLIENT, body, heard_at) if used == 1 and checksum == zlib.crc32(body) else None
             if client is None:
                 self.complete &= used == 0
                 self._free_slots.append(slot)
@@ -129,6 +139,22 @@ class ClientTableFile:
                 former, _ = self._slots.get(client.address, (0, None))
                 self._slots[client.address] = slot, client
                 self._release(former)
+
+    def _convert(self) -> None:
+        """Convert a table of version 1. A process that dies meanwhile leaves an incomplete table."""
+        self.complete = True
+        clients: list[KnownClient] = []
+        for slot in range(1, len(self._memory) // SLOT_V1):
+            used, body, heard_at, checksum = _SLOT_V1.unpack_from(self._memory, slot * SLOT_V1)
+            client = _unpack(_CLIENT_V1, body, heard_at) if used == 1 and checksum == zlib.crc32(body) else None
+            self.complete &= used == 0 or client is not None
+            if client is not None:
+                clients.append(client)
+        self._memory[:] = bytes(len(self._memory))
+        self._free_slots += range(1, len(self._memory) // SLOT)
+        for client in clients:
+            self.put(client)
+        self._memory[:8] = MAGIC
 
     def _release(self, slot: int) -> None:
         if slot:
@@ -139,19 +165,28 @@ class ClientTableFile:
 def _pack(client: KnownClient) -> bytes:
     (host, port), (source, source_port) = client.address, client.source
     return _CLIENT.pack(
-        IPv4Address(host).packed,
+        _pack_host(host),
         port,
         client.dialect,
-        IPv4Address(source).packed,
+        _pack_host(source),
         source_port,
         client.flags,
         client.joined_sequence,
     )
 
 
-def _unpack(body: bytes, heard_at: float) -> KnownClient | None:
-    host, port, dialect, source, source_port, flags, joined = _CLIENT.unpack(body)
+def _unpack(layout: struct.Struct, body: bytes, heard_at: float) -> KnownClient | None:
+    host, port, dialect, source, source_port, flags, joined = layout.unpack(body)
     if dialect not in list(Dialect):
         return None
-    address, peer = (str(IPv4Address(host)), port), (str(IPv4Address(source)), source_port)
+    address, peer = (_unpack_host(host), port), (_unpack_host(source), source_port)
     return KnownClient(address, peer, flags, Dialect(dialect), joined, heard_at)
+
+
+def _pack_host(host: str) -> bytes:
+    return IPv6Address(host).packed if ":" in host else _MAPPED + IPv4Address(host).packed
+
+
+def _unpack_host(packed: bytes) -> str:
+    packed = packed.removeprefix(_MAPPED) if len(packed) > 4 else packed
+    return str(IPv4Address(packed) if len(packed) == 4 else IPv6Address(packed))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from heapq import nsmallest
 from typing import Any
 
-from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.events import ServedClient
 from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
 from fyrehose_twisted.fyrehose.node.member.status import MemberStatus
 from fyrehose_twisted.fyrehose.protocol.backbone import BackboneProtocol
 from fyrehose_twisted.fyrehose.protocol.member import MemberProtocol
 from fyrehose_twisted.fyrehose.wire.packets import Flags
+from fyrehose_twisted.host_addresses import format_address
 from fyrehose_twisted.web.channel import WebRequest
 from fyrehose_twisted.web.request import parse_number, query_params
 from fyrehose_twisted.web.response import HttpResponse, json_response
@@ -75,7 +75,7 @@ def _describe_member(status: MemberStatus) -> dict[str, Any]:
         "state": "leads" if status.leads else "votes" if status.witness else "stands by",
         "term": status.term,
         "leader": status.leader,
-        "leader_address": _format_address(leaders[0]) if leaders else None,
+        "leader_address": format_address(leaders[0]) if leaders else None,
     }
 
 
@@ -86,8 +86,8 @@ def _describe_client(node: Backbone, client: ServedClient, now: float) -> dict[s
     durable = None if client.holds is None else client.holds.holding.durable
     requested_at = traffic.requested_at
     return {
-        "address": _format_address(client.address),
-        "source": _format_address(client.source),
+        "address": format_address(client.address),
+        "source": format_address(client.source),
         "kind": kind_of(client),
         "flags": [flag.name for flag in Flags if client.flags & flag],
         "dialect": int(client.dialect),
@@ -111,7 +111,3 @@ def _published_fields(count: int, size: int) -> dict[str, int]:
 
 def _elapsed(since: float, now: float) -> float:
     return round(max(0.0, now - since), 3)
-
-
-def _format_address(address: Address) -> str:
-    return f"{address[0]}:{address[1]}"

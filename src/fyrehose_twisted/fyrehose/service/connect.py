@@ -16,10 +16,12 @@ from twisted.python.failure import Failure
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError, NotConnected, OperationalError
 from fyrehose_twisted.fyrehose.protocol import ClientProtocol
+from fyrehose_twisted.fyrehose.wire.address import can_be_packed
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS
+from fyrehose_twisted.host_addresses import host_version
 from fyrehose_twisted.net.addresses import format_address, parse_host_ports, resolve_address
 from fyrehose_twisted.net.datagram_protocol import DatagramNodeProtocol
-from fyrehose_twisted.net.udp import KERNEL_BUFFER, DatagramPort, source_address_for
+from fyrehose_twisted.net.udp import ANY_HOST, KERNEL_BUFFER, DatagramPort, source_address_for
 from fyrehose_twisted.process.shutdown import exit_with_failure
 
 DEFAULT_PORT = 2323
@@ -51,9 +53,10 @@ async def bind_client(
     """Bind ``protocol`` to a port and start to send KEEPALIVEs to ``backbone``.
 
     :param backbone: ``HOST:PORT``; for backbones that take over from one another, one or more, separated by commas.
-    :param interface: local IPv4 address; by default the one from which the backbone is reached.
+    :param interface: local IP address; by default the one from which the backbone is reached. ``::`` stands for all
+        addresses of both families.
     :raises ConfigurationError: if ``backbone`` has another form.
-    :raises OperationalError: if no name has an IPv4 address.
+    :raises OperationalError: if no name has an IP address.
     """
     protocol.reactor = reactor
     protocol.backbones = await _resolve(reactor, parse_host_ports(backbone))
@@ -67,8 +70,11 @@ async def bind_client(
         raise OperationalError(f"cannot listen on {interface}:{port}: {_error_text(error.socketError)}") from error
     if protocol.config.secret is not None and protocol.config.address == ANY_ADDRESS:
         # A token is bound to an address, so with a secret the address must be explicit.
-        bound = datagram_port.getHost()
-        protocol.config = replace(protocol.config, address=(bound.host, bound.port))
+        protocol.config = replace(protocol.config, address=_explicit_address(datagram_port, protocol.backbone))
+    if not protocol.config.ip_versions:
+        if protocol.config.journal:
+            datagram_port.send_to_other_version()
+        protocol.config = replace(protocol.config, ip_versions=datagram_port.ip_versions)
     warn_if_buffer_small(datagram_port)
     datagram_port.start()
 
@@ -83,7 +89,7 @@ async def join(
     :param timeout: seconds to wait for the first answer.
     :raises ConfigurationError: if ``backbone`` has another form.
     :raises NotConnected: if the backbone does not answer in time, does not admit us, or cannot be reached.
-    :raises OperationalError: if no name has an IPv4 address, or ``port`` cannot be bound.
+    :raises OperationalError: if no name has an IP address, or ``port`` cannot be bound.
     """
     await bind_client(reactor, protocol, backbone, port=port)
     connected: Deferred[None] = protocol.connected_first
@@ -108,7 +114,7 @@ async def _resolve(reactor: Any, addresses: Sequence[Address]) -> Sequence[Addre
     problem: OperationalError | None = None
     for address in addresses:
         try:
-            resolved.append(await resolve_address(reactor, address))
+            resolved.append(await resolve_address(reactor, address, is_usable=_has_route))
         except OperationalError as error:
             problem = error
             if len(addresses) > 1:
@@ -141,7 +147,30 @@ def _source_address(backbones: Sequence[Address], *, needs_one: bool) -> str:
             f"the backbones are reached from different local addresses ({', '.join(dict.fromkeys(sources))}),"
             " but a secret requires one; give addresses of the backbones in one network"
         )
-    return ANY_ADDRESS[0]
+    return ANY_HOST if any(host_version(source) == 6 for source in sources) else ANY_ADDRESS[0]
+
+
+def _has_route(address: Address) -> bool:
+    try:
+        source_address_for(address)
+    except OSError:
+        return False
+    return True
+
+
+def _explicit_address(port: DatagramPort, backbone: Address) -> Address:
+    """Return the address at which the backbone reaches a port.
+
+    :raises ConfigurationError: if no packet can carry it.
+    """
+    bound = port.getHost()
+    host = source_address_for(backbone) if bound.host in (ANY_HOST, ANY_ADDRESS[0]) else bound.host
+    if not can_be_packed((host, bound.port)):
+        raise ConfigurationError(
+            f"a secret requires an address that packets can carry, but the backbone {format_address(backbone)} is"
+            f" reached from {host}, which means nothing to other hosts; use an address that is not link-local"
+        )
+    return host, bound.port
 
 
 def _silence(backbone: str) -> str:

@@ -33,7 +33,7 @@ class JournalService(DatagramService):
     :param open_journal: called when the service starts, after privileges were dropped; returns the journal.
     :param make_protocol: called with the keywords ``journal`` and ``sync``; returns the protocol.
     :param backbone: ``HOST:PORT``, or several, separated by commas.
-    :param interface: local IPv4 address; by default the one from which the backbone is reached.
+    :param interface: local IP address; by default the one from which the backbone is reached.
     :param sync_interval: seconds between syncs; ``None`` to sync each group of messages before it is delivered.
     :param serve: called with the journal; returns the endpoint that serves it to readers on other machines.
     :param metrics: endpoint description for Prometheus metrics; see

@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
 from fyrehose_twisted.fyrehose.service.journal import JournalService
-from fyrehose_twisted.fyrehose.service.options import SubscriberOptions, parse_start, start_option
+from fyrehose_twisted.fyrehose.service.options import SubscriberOptions, check_interface, parse_start, start_option
 from fyrehose_twisted.journal.remote.server import JournalServerFactory, journal_endpoint
 from fyrehose_twisted.journal.store import Journal, JournalConfig, check_unlocked, open_journal
 from fyrehose_twisted.journal.upkeep.options import RetentionOption
@@ -44,7 +43,7 @@ class Options(SubscriberOptions, RetentionOption):
     optParameters = [
         ["directory", "d", None, "parent directory of the journal"],
         start_option("oldest"),
-        ["interface", "i", None, "local IPv4 address [default: by the route to the backbone]"],
+        ["interface", "i", None, "local IP address [default: by the route to the backbone]"],
         ["fsync", None, "batch", "when to make records durable: batch, or an interval in seconds"],
         ["serve", None, None, "endpoint to serve the journal to other machines on, such as tcp:2324 (on loopback)"],
         ["serve-secret-file", None, None, "file with the secret shared with those machines"],
@@ -58,10 +57,7 @@ class Options(SubscriberOptions, RetentionOption):
         self["directory"] = self.absolute_path("directory")
         self.check_backbone()
         if self["interface"] is not None:
-            try:
-                IPv4Address(self["interface"])
-            except ValueError:
-                raise usage.UsageError(f"--interface {self['interface']!r} is not an IPv4 address") from None
+            self["interface"] = check_interface(self["interface"])
         self["config"] = ClientConfig(
             start=parse_start(self["from"]),
             keepalive_interval=self["keepalive"],

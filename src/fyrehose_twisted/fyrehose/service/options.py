@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from twisted.python.usage import UsageError
 from fyrehose_twisted.fyrehose.config import MAX_KEEPALIVE_INTERVAL, Start
 from fyrehose_twisted.fyrehose.node.client.takeover.backbone_group import BackboneGroup
 from fyrehose_twisted.fyrehose.service.connect import DEFAULT_BACKBONE
-from fyrehose_twisted.net.addresses import ip_version, parse_host_ports
+from fyrehose_twisted.net.addresses import parse_host_ports
 from fyrehose_twisted.net.options import MetricsOption, SecretOption, ServiceOptions, integer_option
 
 _NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyz0123456789-_.")
@@ -72,7 +72,7 @@ class BackboneOptions(SecretOption):
         self._backbones: list[str] = []
 
     def opt_backbone(self, text: str) -> None:
-        """HOST:PORT of the backbone; several that take over from one another with commas (repeatable)
+        """HOST:PORT or [IPV6]:PORT of the backbone; several that take over from one another with commas (repeatable)
         [default: 127.0.0.1:2323]"""
         self._backbones.append(text)
         self["backbone"] = ",".join(self._backbones)
@@ -105,14 +105,12 @@ def check_stream_name(name: str) -> None:
         raise UsageError(f"--name {name!r}: use lower-case letters, digits, '-', '_' and '.', at most 128")
 
 
-def ipv4_interface(text: str) -> IPv4Address:
-    """Parse the value of ``--interface``. :raises UsageError: if it is not an IPv4 address."""
+def check_interface(text: str) -> str:
+    """Return the value of ``--interface`` in its shortest form. :raises UsageError: if it is not an IP address."""
     try:
-        return IPv4Address(text)
+        return str(ip_address(text))
     except ValueError:
-        ipv6 = ip_version(text.strip("[]")) == 6
-        hint = ": a backbone uses IPv4 only, so give an IPv4 address" if ipv6 else " is not an IPv4 address"
-        raise UsageError(f"--interface {text!r}{hint}") from None
+        raise UsageError(f"--interface {text!r} is not an IP address, such as 127.0.0.1, ::1 or ::") from None
 
 
 def require_parent_directory(path: Path) -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 import socket
 from errno import EADDRINUSE
-from ipaddress import IPv4Address
 from typing import Any, ClassVar
 
 from twisted.python import usage
 
 from fyrehose_twisted.fyrehose.config import MAX_RETRANSMIT, AddressList, BackboneConfig, check_exposure
 from fyrehose_twisted.fyrehose.service.connect import DEFAULT_PORT
-from fyrehose_twisted.fyrehose.service.options import StreamNameOption, ipv4_interface
+from fyrehose_twisted.fyrehose.service.options import StreamNameOption, check_interface
+from fyrehose_twisted.net.addresses import format_address
 from fyrehose_twisted.net.options import MetricsOption, OpenFlag, SecretOption, integer_option
 from fyrehose_twisted.net.socket_activation import activated_udp_socket
+from fyrehose_twisted.net.udp import ANY_HOST, family_of
 from fyrehose_twisted.process.sighup import integer_between, non_empty_strings, positive_number, read_limits
 
 LIMITS = {
@@ -43,7 +44,7 @@ class ServingOptions(StreamNameOption, SecretOption, OpenFlag, MetricsOption):
     limits: ClassVar[dict[str, Any]] = LIMITS
 
     optParameters = [
-        ["interface", "i", "127.0.0.1", "IPv4 address to listen on"],
+        ["interface", "i", "127.0.0.1", "IP address to listen on; :: for all addresses of both families"],
         ["max-clients", "m", 1_024, "maximum number of clients", integer_option("max-clients", 1, 1_000_000)],
         [
             "max-per-host",
@@ -71,30 +72,32 @@ class ServingOptions(StreamNameOption, SecretOption, OpenFlag, MetricsOption):
         self["allow-push"] = []
 
     def opt_listen(self, text: str) -> None:
-        """udp:PORT:interface=ADDRESS to listen on, instead of --port and --interface"""
-        found = re.fullmatch(r"udp:(\d{1,5})(?::interface=([^:]+))?", text)
+        """udp:PORT:interface=ADDRESS to listen on, such as udp:2323:interface=\\:\\:, instead of --port and
+        --interface"""
+        found = re.fullmatch(r"udp:(\d{1,5})(?::interface=((?:[^:\\]|\\:)+))?", text)
         if found is None or int(found[1]) > 65_535:
             raise usage.UsageError(f"--listen {text!r} is not udp:PORT or udp:PORT:interface=ADDRESS")
         self["port"] = int(found[1])
         if found[2] is not None:
-            self["interface"] = found[2]
+            self["interface"] = found[2].replace("\\:", ":")
 
     def opt_allow(self, network: str) -> None:
-        """IPv4 network to serve, in CIDR form (repeatable) [default: all]"""
+        """network to serve, in CIDR form (repeatable) [default: all]"""
         self["allow"].append(network)
 
     def opt_allow_push(self, network: str) -> None:
-        """IPv4 network that may publish, in CIDR form (repeatable) [default: all]"""
+        """network that may publish, in CIDR form (repeatable) [default: all]"""
         self["allow-push"].append(network)
 
-    def check_serving(self) -> IPv4Address:
+    def check_serving(self) -> str:
         """Check these options, and read the secret and the limits. Return the interface.
 
         :raises UsageError: if one is invalid.
         :raises ConfigurationError: if one is invalid, or clients of other hosts would be served without restriction.
         """
         self.check_name()
-        interface = ipv4_interface(self["interface"])
+        interface: str = check_interface(self["interface"])
+        self["interface"] = interface
         self["limits"] = self.absolute_path("limits")
         self.read_secret()
         self["config"] = self.read_config()
@@ -105,12 +108,9 @@ class ServingOptions(StreamNameOption, SecretOption, OpenFlag, MetricsOption):
                     "--port and --interface do not apply with --systemd; set the address in the .socket unit"
                 )
             self["inherited"] = activated_udp_socket("systemd", self["systemd"])
-            interface, self["port"] = (
-                IPv4Address(self["inherited"].getsockname()[0]),
-                self["inherited"].getsockname()[1],
-            )
+            interface, self["port"] = self["inherited"].getsockname()[:2]
         if not self["open"]:
-            check_exposure(str(interface), self["config"])
+            check_exposure(interface, self["config"])
         return interface
 
     def read_config(self) -> BackboneConfig:
@@ -144,10 +144,12 @@ def probe_port(service: str, interface: str, port: int) -> None:
     :param service: name of the service, for the message.
     :raises SystemExit: if the port is not free, with a message of one line.
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
+    try:
+        with socket.socket(family_of(interface), socket.SOCK_DGRAM) as probe:
+            if interface == ANY_HOST:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             probe.bind((interface, port))
-        except OSError as error:
-            what = service.removeprefix("fyrehose-")
-            hint = f"; is another {what} running?" if error.errno == EADDRINUSE else ""
-            raise SystemExit(f"{service}: cannot listen on {interface}:{port}: {error.strerror}{hint}") from None
+    except OSError as error:
+        hint = f"; is another {service.removeprefix('fyrehose-')} running?" if error.errno == EADDRINUSE else ""
+        place = format_address((interface, port))
+        raise SystemExit(f"{service}: cannot listen on {place}: {error.strerror}{hint}") from None

@@ -58,8 +58,8 @@ def encode(packet: Packet) -> bytes:
     :raises UnencodableMessage: if a field is out of range.
     """
     match packet:
-        case Deliver(sequence, data, relayed):
-            return encode_deliver(sequence, data, relayed=relayed)
+        case Deliver(sequence, data, fetched):
+            return encode_deliver(sequence, data, fetched=fetched)
         case Push(data, dialect, confirm, again, hops):
             return encode_push(data, dialect, confirm, again, hops)
         case Request(address, first, last):
@@ -76,9 +76,9 @@ def encode(packet: Packet) -> bytes:
             return encode_extension(packet)
 
 
-def encode_deliver(sequence: int, data: Datagram, *, relayed: bool = False) -> bytes:
+def encode_deliver(sequence: int, data: Datagram, *, fetched: bool = False) -> bytes:
     """Return a DELIVER. For the errors, see :func:`encode`."""
-    return _data_header(PacketType.RELAYED if relayed else PacketType.DELIVER, len(data), sequence) + data
+    return _data_header(PacketType.FETCHED if fetched else PacketType.DELIVER, len(data), sequence) + data
 
 
 def encode_push(
@@ -151,7 +151,7 @@ def decode(datagram: Datagram, *, truncated: bool = False) -> Packet:
     if not datagram:
         raise MalformedPacket("empty", "datagram of 0 bytes has no type")
     match datagram[0]:
-        case PacketType.DELIVER | PacketType.RELAYED:
+        case PacketType.DELIVER | PacketType.FETCHED:
             return _decode_deliver(datagram)
         case 0x02 | 0x42 | 0x82 | 0xC2:
             return _decode_push(datagram)
@@ -183,7 +183,7 @@ def _decode_deliver(datagram: Datagram) -> Deliver:
         )
     if length > MAX_DATA:
         raise MalformedPacket("length", f"DELIVER of {length} bytes of DATA is over {MAX_DATA}")
-    return Deliver(high << 32 | low, bytes(datagram[DATA_HEADER.size :]), kind == PacketType.RELAYED)
+    return Deliver(high << 32 | low, bytes(datagram[DATA_HEADER.size :]), kind == PacketType.FETCHED)
 
 
 def _decode_push(datagram: Datagram) -> Push:

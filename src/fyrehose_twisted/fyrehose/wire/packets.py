@@ -46,7 +46,7 @@ class PacketType(IntEnum):
     KEEPALIVE_ACK = 0x20
     EXTENSION = 0x40
     """Extension of this library, sent only to peers that set a flag of this library."""
-    RELAYED = 0x41
+    FETCHED = 0x41
     """DELIVER of another client, which the backbone passes on."""
     REQUEST6 = 0x44
     """REQUEST whose ADDR is an IPv6 address."""
@@ -83,9 +83,9 @@ class Flags(IntFlag):
     WATCHES = 0x10
     """The client requests a STATUS whenever a journal has synced more of the stream."""
     IPV4 = 0x20
-    """The client can send to IPv4 addresses, and understands FORWARD6 and RELAYED."""
+    """The client can send to IPv4 addresses, and understands FORWARD6 and FETCHED."""
     IPV6 = 0x40
-    """The client can send to IPv6 addresses, and understands FORWARD6 and RELAYED."""
+    """The client can send to IPv6 addresses, and understands FORWARD6 and FETCHED."""
     RELAY = 0x80
     """The client is a relay, which is told by DEPTH how far the sender is from the backbone."""
 
@@ -103,7 +103,7 @@ class Deliver:
 
     sequence: int
     data: bytes
-    relayed: bool = False
+    fetched: bool = False
     """Extension: a repair of another client, which the backbone passes on."""
 
 

@@ -53,6 +53,7 @@ from fyrehose_twisted.fyrehose.wire.run_codec import (
     decode_ranges,
     split_types,
 )
+from fyrehose_twisted.host_addresses import format_address
 from fyrehose_twisted.interfaces import IDatagramNode, IForwardPolicy, Outputs
 from fyrehose_twisted.token_bucket import KeyedTokenBuckets
 
@@ -211,7 +212,7 @@ class Backbone(DatagramNode):
         address = _resolve_address(keepalive.address, peer)
         refusal = self._refusal_reason(keepalive, address, peer, now)
         if refusal is not None:
-            self._drop(refusal, peer, f"KEEPALIVE for {address[0]}:{address[1]} refused ({refusal})", now)
+            self._drop(refusal, peer, f"KEEPALIVE for {format_address(address)} refused ({refusal})", now)
             return
         joined = self._client_table.renew(keepalive, address, peer, now, last=self.last_given)
         if joined is not None:
@@ -240,7 +241,7 @@ class Backbone(DatagramNode):
         self.counters.requests += 1
         address = _resolve_address(request.address, peer)
         if not self._client_table.may_request(address, peer):
-            detail = f"REQUEST for {address[0]}:{address[1]}, which is not a client"
+            detail = f"REQUEST for {format_address(address)}, which is not a client"
             self._drop("request_for_stranger", peer, detail, now)
             return
         if not self._request_budgets.bucket(address, now).take(1, now):

@@ -63,6 +63,9 @@ class KeepaliveSession:
             self._flags |= Flags.NOJOURNAL
         if config.dialect is Dialect.V2:
             self._flags |= Flags.EXTENSIONS
+            for version, flag in ((4, Flags.IPV4), (6, Flags.IPV6)):
+                if version in config.ip_versions:
+                    self._flags |= flag
             if durable:
                 self._flags |= Flags.DURABLE
 

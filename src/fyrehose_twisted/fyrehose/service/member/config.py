@@ -80,7 +80,13 @@ class MemberServiceConfig:
         :param peer: address that the port for members is bound to.
         :raises ConfigurationError: if that is any address, and none is to be advertised.
         """
-        return self._reachable("--interface", client), self._reachable("--peer-listen", peer)
+        reached = self._reachable("--interface", client)
+        if ip_version(reached[0]) == 6:
+            raise ConfigurationError(
+                f"--interface {reached[0]}: members tell clients IPv4 addresses of one another; pass --advertise-host"
+                " with the one at which clients reach this member"
+            )
+        return reached, self._reachable("--peer-listen", peer)
 
     def _reachable(self, option: str, bound: Address) -> Address:
         host, port = bound
