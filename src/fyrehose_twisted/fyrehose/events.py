@@ -279,6 +279,7 @@ class BackboneCounters:
     :ivar answered: REQUESTs answered from the retransmit buffer alone.
     :ivar routed: REQUESTs forwarded to clients, in whole or in part, with :attr:`forwards` FORWARDs in total.
     :ivar beyond: REQUESTs for numbers that were not assigned yet.
+    :ivar fetched: messages of clients that were passed on to others which these cannot send to.
     """
 
     datagrams: int = 0
@@ -293,6 +294,7 @@ class BackboneCounters:
     routed: int = 0
     beyond: int = 0
     forwards: int = 0
+    fetched: int = 0
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ _BACKBONE_COUNTERS = {
     "routed": "REQUESTs forwarded to clients, in whole or in part",
     "beyond": "REQUESTs for numbers above the last assigned",
     "forwards": "FORWARDs sent",
+    "fetched": "Messages of clients passed on to clients of the other IP version",
 }
 
 _RELAY_COUNTERS = {

@@ -22,13 +22,14 @@ from fyrehose_twisted.fyrehose.events import (
     ServedClient,
     StreamClaimRejected,
 )
-from fyrehose_twisted.fyrehose.node.backbone.client_table import ClientTable
+from fyrehose_twisted.fyrehose.node.backbone.client_table import ClientTable, can_be_asked
 from fyrehose_twisted.fyrehose.node.backbone.delivery import Delivery
 from fyrehose_twisted.fyrehose.node.backbone.push_backlog import DUPLICATE_WINDOW, PushBacklog
 from fyrehose_twisted.fyrehose.node.backbone.repair_dispatch import REFUSAL_TEXTS, RepairDispatcher
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart, SequenceCheckpoint, Sequencer
 from fyrehose_twisted.fyrehose.node.backbone.stream_claims import StreamClaims
 from fyrehose_twisted.fyrehose.node.base import DatagramNode, earliest
+from fyrehose_twisted.fyrehose.wire.address import can_be_packed
 from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, encode
 from fyrehose_twisted.fyrehose.wire.packets import (
     AGAIN,
@@ -86,7 +87,7 @@ class Backbone(DatagramNode):
 
     :param start: what is known of the stream; by default, that it is new.
     :param now: start time.
-    :param own_address: returns the address at which a given client reaches this backbone; used while settling.
+    :param own_address: returns the address at which a given client reaches this backbone.
     :param is_own: returns whether an address is one of this backbone.
     """
 
@@ -184,6 +185,8 @@ class Backbone(DatagramNode):
                 self._claims.add(peer, sequence)
                 if self.config.secret is not None or self._claims.is_confirmed:
                     self._refuse_stream(peer, sequence)
+            case Deliver() if self.repair_dispatcher.fetched(packet, peer, now):
+                pass
             case _:
                 kind = type(packet).__name__.upper()
                 self._drop("unexpected", peer, f"{kind} is for clients, not for a backbone", now)
@@ -221,8 +224,14 @@ class Backbone(DatagramNode):
             client.traffic.subscribe(self.counters, not client.flags & _NOSUBSCRIBE)
         self._acknowledge(keepalive, address, now)
         if self._query_clients and self.state is BackboneState.SETTLING and not keepalive.flags & Flags.NOJOURNAL:
-            self._claims.record_query(address)
-            self._send(encode(Forward(self._own_address(address), 1, MAX_SEQUENCE)), address)
+            self._query(address, keepalive.flags)
+
+    def _query(self, client: Address, flags: int) -> None:
+        """Ask a client for messages of the stream, if it understands a FORWARD with the address of this backbone."""
+        own = self._own_address(client)
+        if can_be_asked(client, flags) and can_be_packed(own):
+            self._claims.record_query(client)
+            self._send(encode(Forward(own, 1, MAX_SEQUENCE)), client)
 
     def holds_received(self, holds: Holds, peer: Address, now: float) -> None:
         """Record the progress of a durable journal."""
@@ -362,7 +371,7 @@ class Backbone(DatagramNode):
         """Number messages with ``sequencer``, and repair only what it has numbered."""
         self.sequencer = sequencer
         self.repair_dispatcher = RepairDispatcher(
-            self.config, policy, self._client_table, self.counters, sequencer.last, now
+            self.config, policy, self._client_table, self.counters, sequencer.last, now, self._own_address
         )
         self._delivery = Delivery(sequencer, self.repair_dispatcher, self._client_table, self.counters, self._output)
 

@@ -10,8 +10,10 @@ from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.events import ClientTraffic, ServedClient
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient
+from fyrehose_twisted.fyrehose.wire.address import can_be_packed
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, Flags, Keepalive
 from fyrehose_twisted.fyrehose.wire.token import token_is_valid
+from fyrehose_twisted.host_addresses import host_version, source_network
 
 Key = TypeVar("Key")
 
@@ -61,6 +63,42 @@ class _AddressGroup:
             self._cached_addresses = None
 
 
+# As numbers, because operators of IntFlag are slow.
+_IPV4, _IPV6 = int(Flags.IPV4), int(Flags.IPV6)
+_REACH = _IPV4 | _IPV6
+
+
+def can_be_asked(address: Address, flags: int) -> bool:
+    """Return whether the client at ``address`` understands a FORWARD for a host that it can send to.
+
+    A client of the documents understands no FORWARD with an IPv6 address, and one that is known by its IPv6 address may
+    not be able to send to an IPv4 address.
+    """
+    return ":" not in address[0] or bool(flags & _REACH)
+
+
+def can_repair(client: ServedClient, version: int | None) -> bool:
+    """Return whether a FORWARD makes a client send repairs to hosts of an IP version.
+
+    :param version: 4, 6, or ``None`` for a host whose address no packet carries.
+    """
+    flags = client.flags
+    if version == 4:
+        return ":" not in client.address[0] or bool(flags & _IPV4)
+    return version == 6 and bool(flags & _IPV6)
+
+
+class Repairers(NamedTuple):
+    """Clients that store messages.
+
+    :ivar joined_sequences: last number assigned before each of ``memory`` joined, ascending.
+    """
+
+    durable: list[ServedClient]
+    memory: list[Address]
+    joined_sequences: list[int]
+
+
 class _ClientLists(NamedTuple):
     """Clients by role."""
 
@@ -68,6 +106,8 @@ class _ClientLists(NamedTuple):
     memory_journals: list[Address]
     joined_sequences: list[int]
     watchers: list[ServedClient]
+    repairers: dict[int | None, tuple[Repairers, Repairers]]
+    """Clients that can repair hosts of an IP version, and those that can only send to the backbone, by IP version."""
 
 
 class ClientTable:
@@ -116,9 +156,22 @@ class ClientTable:
         return self._client_lists.joined_sequences
 
     def has_journal_at(self, address: Address) -> bool:
-        """Return whether the client at ``address`` stores messages."""
+        """Return whether the client at ``address`` stores messages, and can be asked for them."""
         client = self._clients.get(address)
-        return client is not None and not client.flags & Flags.NOJOURNAL
+        return client is not None and not client.flags & Flags.NOJOURNAL and can_be_asked(address, client.flags)
+
+    def repairers(self, requester: Address) -> tuple[Repairers, Repairers]:
+        """Return the clients that can send repairs to ``requester``, and those that can only send to the backbone."""
+        lists, version = self._client_lists, _version_of(requester)
+        found = lists.repairers.get(version)
+        if found is None:
+            found = lists.repairers[version] = self._split_repairers(lists, version)
+        return found
+
+    def repairs_directly(self, address: Address, requester: Address) -> bool:
+        """Return whether the client at ``address`` can send repairs to ``requester``."""
+        client = self._clients.get(address)
+        return client is not None and can_repair(client, _version_of(requester))
 
     def get(self, address: Address) -> ServedClient | None:
         """Return the client at ``address``, or ``None``."""
@@ -154,7 +207,7 @@ class ClientTable:
                 return "token"
         if address in self._clients:
             return None
-        if self._per_source[peer] >= MAX_PER_SOURCE or self._per_host[peer[0]] >= config.host_limit:
+        if self._per_source[peer] >= MAX_PER_SOURCE or self._per_host[source_network(peer[0])] >= config.host_limit:
             return "host_full"
         if len(self._clients) >= config.max_clients:
             return "table_full"
@@ -179,7 +232,7 @@ class ClientTable:
         if joined or client.flags != keepalive.flags:
             self._subscriber_group.update(address, keepalive.flags)
             self._cached_lists = None
-            if not joined and keepalive.flags & Flags.NOJOURNAL:
+            if not joined and (keepalive.flags & Flags.NOJOURNAL or (keepalive.flags ^ client.flags) & _REACH):
                 self.departures += 1
         client.source, client.flags, client.dialect = peer, keepalive.flags, keepalive.dialect
         client.token = keepalive.token
@@ -289,14 +342,14 @@ class ClientTable:
     def _add_source(self, source: Address, address: Address) -> None:
         self._sources[source] = address
         self._per_source[source] += 1
-        self._per_host[source[0]] += 1
+        self._per_host[source_network(source[0])] += 1
 
     def _remove_source(self, client: ServedClient) -> None:
         source = client.source
         if self._sources.get(source) == client.address:
             del self._sources[source]
         _decrement(self._per_source, source)
-        _decrement(self._per_host, source[0])
+        _decrement(self._per_host, source_network(source[0]))
 
     def _clock_set_back(self, now: float) -> None:
         # Otherwise the first client, which expires at the time before the change, would block the expiry of the others.
@@ -314,14 +367,40 @@ class ClientTable:
                 [client.address for client in others],
                 [client.joined_sequence for client in others],
                 [client for client in self._clients.values() if client.flags & Flags.WATCHES],
+                {},
             )
         return self._cached_lists
+
+    def _split_repairers(self, lists: _ClientLists, version: int | None) -> tuple[Repairers, Repairers]:
+        direct, indirect = Repairers([], [], []), Repairers([], [], [])
+        for client in lists.durable_journals:
+            if can_repair(client, version):
+                direct.durable.append(client)
+            elif can_be_asked(client.address, client.flags):
+                indirect.durable.append(client)
+        for address, joined in zip(lists.memory_journals, lists.joined_sequences, strict=True):
+            client = self._clients[address]
+            if can_repair(client, version):
+                chosen = direct
+            elif can_be_asked(address, client.flags):
+                chosen = indirect
+            else:
+                continue
+            chosen.memory.append(address)
+            chosen.joined_sequences.append(joined)
+        return direct, indirect
 
 
 def _decrement(counter: Counter[Key], key: Key) -> None:
     counter[key] -= 1
     if not counter[key]:
         del counter[key]
+
+
+def _version_of(address: Address) -> int | None:
+    """Return the IP version of an address, ``None`` if no packet can carry it."""
+    host = address[0]
+    return 4 if ":" not in host else host_version(host) if can_be_packed(address) else None
 
 
 def _to_known_client(client: ServedClient) -> KnownClient:

@@ -16,6 +16,7 @@ from fyrehose_twisted.fyrehose.node.backbone.push_backlog import DUPLICATE_WINDO
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import MEMBER_RESERVE, BackboneStart, Sequencer
 from fyrehose_twisted.fyrehose.node.backbone.takeover import Takeover
 from fyrehose_twisted.fyrehose.node.base import earliest
+from fyrehose_twisted.fyrehose.wire.address import can_be_packed
 from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, encode, encode_deliver
 from fyrehose_twisted.fyrehose.wire.member_messages import Seam
 from fyrehose_twisted.fyrehose.wire.packets import (
@@ -272,7 +273,7 @@ class GroupBackbone(Backbone):
             # Until a client has it, it takes no other client's word for numbers of the term.
             self._send(self._marker[1], address)
         refusal = super()._repair(address, first, last, now)
-        if first >= self._first_of_term or now >= self._ask_former_leader_until:
+        if first >= self._first_of_term or now >= self._ask_former_leader_until or not can_be_packed(address):
             return refusal
         # The member that handed over may be the only one that holds them.
         for member in self.authority.members:

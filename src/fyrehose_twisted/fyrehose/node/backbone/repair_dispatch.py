@@ -9,10 +9,20 @@ from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.events import BackboneCounters
 from fyrehose_twisted.fyrehose.node.backbone.backpressure import Backpressure
 from fyrehose_twisted.fyrehose.node.backbone.client_table import ClientTable
+from fyrehose_twisted.fyrehose.node.backbone.repair_fetching import RepairFetcher
 from fyrehose_twisted.fyrehose.node.backbone.request_routing import RepairRouter
 from fyrehose_twisted.fyrehose.node.backbone.retransmit_buffer import RetransmitBuffer, RetransmitScheduler
-from fyrehose_twisted.fyrehose.wire.codec import encode
-from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS, Asked, Flags, Forward, Holding, Status
+from fyrehose_twisted.fyrehose.wire.codec import encode, encode_deliver
+from fyrehose_twisted.fyrehose.wire.packets import (
+    ANY_ADDRESS,
+    MAX_HOLDINGS,
+    Asked,
+    Deliver,
+    Flags,
+    Forward,
+    Holding,
+    Status,
+)
 from fyrehose_twisted.interfaces import IForwardPolicy
 
 SURVEY_THRESHOLD = 65_536
@@ -40,6 +50,8 @@ class RepairDispatcher:
     """Handler of the REQUESTs of admitted clients.
 
     :param last: last assigned number.
+    :param own_address: returns the address at which a given client reaches this backbone.
+    :ivar fetcher: fetches messages that only clients hold which cannot send to the requester.
     :ivar backpressure: rate limit of publishers while repairs are behind.
     """
 
@@ -51,11 +63,13 @@ class RepairDispatcher:
         counters: BackboneCounters,
         last: int,
         now: float,
+        own_address: Callable[[Address], Address] = lambda peer: ANY_ADDRESS,
     ) -> None:
         self.backpressure = Backpressure(config.min_rate, now)
         self._client_table = clients
         self._counters = counters
         self._router = RepairRouter(policy, clients)
+        self.fetcher = RepairFetcher(own_address, config.max_clients, now)
         self._retransmit_scheduler = RetransmitScheduler(config.retransmit, config.max_clients, last, now)
         self._replies: Replies = {}
 
@@ -194,20 +208,41 @@ class RepairDispatcher:
         """Discard the state of an expired client."""
         self._router.forget(address)
         self._retransmit_scheduler.forget(address)
+        self.fetcher.forget(address)
+
+    def fetched(self, deliver: Deliver, peer: Address, now: float) -> bool:
+        """Pass a message on that was fetched from a client. Return whether this backbone has asked ``peer`` for it."""
+        client = self._client_table.get_by_source(peer)
+        requesters = self.fetcher.received(peer if client is None else client.address, deliver, now)
+        if requesters is None:
+            return False
+        for requester in requesters:
+            client = self._client_table.get(requester)
+            if client is not None:
+                knows = bool(client.flags & (Flags.IPV4 | Flags.IPV6))
+                self.reply(requester, encode_deliver(deliver.sequence, deliver.data, fetched=knows))
+                self._counters.fetched += 1
+        return True
 
     def _route(self, requester: Address, first: int, last: int, now: float) -> bool:
         route = self._router.route(requester, first, last, now)
         journals, left = route.journals, route.remaining
         if last - first >= SURVEY_THRESHOLD:
             journals += [journal for journal in self._router.journals_to_survey(requester) if journal not in journals]
-        forward = encode(Forward(requester, first, last))
+        asked = 0
         for journal in journals:
-            self.reply(journal, forward)
-        self._counters.forwards += len(journals)
+            if self._client_table.repairs_directly(journal, requester):
+                forward: Forward | None = Forward(requester, first, last)
+            else:
+                forward = self.fetcher.fetch(journal, requester, first, last, now)
+            if forward is not None:
+                asked += 1
+                self.reply(journal, encode(forward))
+        self._counters.forwards += asked
         client = self._client_table.get(requester)
         if client is not None and client.token and client.flags & Flags.EXTENSIONS and route.is_repeated:
             self.reply(requester, encode(Asked(client.token, first, last, left)))
-        return bool(journals)
+        return asked > 0
 
     def _retransmit(self, requester: Address, first: int, last: int, now: float) -> str | None:
         retransmissions, client = self._retransmit_scheduler, self._client_table.get(requester)

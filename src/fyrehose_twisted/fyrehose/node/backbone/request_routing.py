@@ -9,7 +9,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.node.backbone.client_table import ClientTable
+from fyrehose_twisted.fyrehose.node.backbone.client_table import ClientTable, Repairers
 from fyrehose_twisted.interfaces import IForwardPolicy
 from fyrehose_twisted.token_bucket import KeyedTokenBuckets
 
@@ -69,13 +69,14 @@ class RequestRoute(NamedTuple):
 class RepairRouter:
     """Router of repair requests to clients.
 
-    The first REQUEST for a range goes to one client, the second to two others, the next to four and so on; the third
-    reaches all durable journals. Clients are asked in order of likelihood: durable journals that report to hold the
-    first number, other durable journals, clients that joined before the number was assigned, all others. No client is
-    asked twice before all were asked, except durable journals that hold the number: from the fourth attempt on, one of
-    them is asked again each time, because only lost packets explain that the number is still missing. All clients are
-    asked :data:`MAX_CYCLES` times. After that, only durable journals that certainly keep the number are asked, because
-    they may be busy.
+    Among clients of equal likelihood, those that can send to the requester come before those that can only send to
+    the backbone. The first REQUEST for a range goes to one client, the second to two others, the next to four and
+    so on; the third reaches all durable journals. Clients are asked in order of likelihood: durable journals that
+    report to hold the first number, other durable journals, clients that joined before the number was assigned, all
+    others. No client is asked twice before all were asked, except durable journals that hold the number: from the
+    fourth attempt on, one of them is asked again each time, because only lost packets explain that the number is
+    still missing. All clients are asked :data:`MAX_CYCLES` times. After that, only durable journals that certainly
+    keep the number are asked, because they may be busy.
 
     :param policy: choice of the first among clients of equal likelihood.
     """
@@ -96,7 +97,10 @@ class RepairRouter:
     def route(self, requester: Address, first: int, last: int, now: float) -> RequestRoute:
         """Choose the clients to ask for ``first`` to ``last``."""
         searches = self._searches.get(requester, RequesterSearches())
-        tiers = self._tiers(first)
+        direct, indirect = self._client_table.repairers(requester)
+        # Each tier is followed by that of the clients that are as likely to hold the message.
+        pairs = zip(_tiers(direct, first), _tiers(indirect, first), strict=True)
+        tiers = [tier for pair in pairs for tier in pair]
         total = sum(map(len, tiers)) - self._client_table.has_journal_at(requester)
         if not total:
             return RequestRoute([], 0)
@@ -118,12 +122,12 @@ class RepairRouter:
             position = 0
         wanted = max(RETRY_FAN_OUT, total // RETRY_SHARE) if search.cycles else 1 << min(attempts, 16)
         if attempts == DURABLE_ROUND:
-            wanted = max(wanted, min(len(self._client_table.durable_journals), MAX_DURABLE_ASKED) - position)
+            wanted = max(wanted, min(len(direct.durable) + len(indirect.durable), MAX_DURABLE_ASKED) - position)
         order = (journal for journal in _rotate_tiers(tiers, search.rotation) if journal != requester)
         journals = list(islice(order, position, position + self._grant_fan_out(requester, wanted, now)))
         position += len(journals)
         cycles = search.cycles + (position >= total)
-        holders = tiers[0]
+        holders = tiers[0] or tiers[1]
         if attempts > DURABLE_ROUND and holders:
             again = holders[(search.rotation + attempts) % len(holders)]
             if again != requester and again not in journals:
@@ -135,8 +139,9 @@ class RepairRouter:
 
     def journals_to_survey(self, requester: Address) -> list[Address]:
         """Return the durable journals to ask for the oldest message, at most :data:`MAX_DURABLE_ASKED`."""
-        durable = (client.address for client in self._client_table.durable_journals if client.address != requester)
-        return list(islice(durable, MAX_DURABLE_ASKED))
+        durable = chain(*(part.durable for part in self._client_table.repairers(requester)))
+        others = (client.address for client in durable if client.address != requester)
+        return list(islice(others, MAX_DURABLE_ASKED))
 
     def forget(self, requester: Address) -> None:
         """Discard the searches of an expired client."""
@@ -154,25 +159,11 @@ class RepairRouter:
         while self._range_count > MAX_SEARCHES:
             self._range_count -= len(self._searches.popitem(last=False)[1])
 
-    def _tiers(self, first: int) -> list[Sequence[Address]]:
-        clients = self._client_table
-        hold, may_hold, cannot = list[Address](), list[Address](), list[Address]()
-        for client in clients.durable_journals:
-            holds = client.holds
-            if holds is None:
-                may_hold.append(client.address)
-            elif holds.oldest > first:
-                cannot.append(client.address)
-            else:
-                (hold if first <= holds.holding.durable else may_hold).append(client.address)
-        others, joined = clients.memory_journals, bisect_left(clients.joined_sequences, first)
-        return [hold, may_hold, others[:joined], others[joined:], cannot]
-
     def _confirmed_holders(self, requester: Address, sequence: int) -> list[Address]:
         """Return the durable journals that report to keep ``sequence`` for certain."""
         return [
             client.address
-            for client in self._client_table.durable_journals
+            for client in chain(*(part.durable for part in self._client_table.repairers(requester)))
             if client.address != requester and client.holds is not None and client.holds.holding.keeps(sequence)
         ]
 
@@ -236,6 +227,21 @@ class RequesterSearches:
         excess = len(self._firsts) - limit
         if excess > 0:
             del self._firsts[:excess], self._segments[:excess]
+
+
+def _tiers(repairers: Repairers, first: int) -> list[Sequence[Address]]:
+    """Return the clients by how likely they hold ``first``."""
+    hold, may_hold, cannot = list[Address](), list[Address](), list[Address]()
+    for client in repairers.durable:
+        holds = client.holds
+        if holds is None:
+            may_hold.append(client.address)
+        elif holds.oldest > first:
+            cannot.append(client.address)
+        else:
+            (hold if first <= holds.holding.durable else may_hold).append(client.address)
+    others, joined = repairers.memory, bisect_left(repairers.joined_sequences, first)
+    return [hold, may_hold, others[:joined], others[joined:], cannot]
 
 
 def _rotate_tiers(tiers: list[Sequence[Address]], rotation: int) -> Iterator[Address]:

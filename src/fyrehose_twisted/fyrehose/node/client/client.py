@@ -277,8 +277,9 @@ class Client(DatagramNode):
     def receive(self, packet: Packet, peer: Address, now: float) -> None:
         """Handle a packet from ``peer``."""
         match packet:
-            case Deliver(sequence, data):
-                self._reception.message_received(sequence, data, peer, now, live=peer == self.backbone)
+            case Deliver(sequence, data, fetched):
+                live = peer == self.backbone and not fetched
+                self._reception.message_received(sequence, data, peer, now, live=live)
             case Forward():
                 self.forward_received(packet, peer, now)
             case KeepaliveAck(token):
