@@ -18,6 +18,11 @@ def host_version(host: str) -> int:
     return 6 if ":" in host else 4
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether an IP address is reachable from its own host only."""
+    return host == "::1" or host.startswith("127.")
+
+
 def format_address(address: Address) -> str:
     """Return ``HOST:PORT``, or ``[HOST]:PORT`` for an IPv6 address."""
     host, port = address

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -20,7 +19,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Burst, Datagram
-from fyrehose_twisted.host_addresses import LOOPBACK_OF, host_version
+from fyrehose_twisted.host_addresses import LOOPBACK_OF, host_version, is_loopback
 from fyrehose_twisted.interfaces import IBatchReceiver, IDatagramSender
 from fyrehose_twisted.net.gso import RECEIVE_BYTES, SegmentingSocket, coalesce
 
@@ -138,8 +137,7 @@ class DatagramPort(udp.Port):
             return True
         host = self.getHost().host
         version = 4 if host_version(host) == 6 else 6
-        is_loopback = ip_address(host.partition("%")[0]).is_loopback
-        if not (is_loopback or has_ip_version(version)):
+        if not (is_loopback(host) or has_ip_version(version)):
             return False
         other = LOOPBACK_OF[version]
         try:
@@ -148,7 +146,7 @@ class DatagramPort(udp.Port):
             return False
         created.setblocking(False)
         created.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)
-        if is_loopback:
+        if is_loopback(host):
             try:
                 created.bind((other, 0))
             except OSError:

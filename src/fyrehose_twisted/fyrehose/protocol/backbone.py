@@ -21,8 +21,8 @@ from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart, SequenceCheckpoint, VolatileSequenceStore
 from fyrehose_twisted.fyrehose.protocol.drops import _log_drop
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS
+from fyrehose_twisted.host_addresses import format_address, is_loopback
 from fyrehose_twisted.interfaces import IClientMemory, IDatagramNode, IForwardPolicy, ISequenceStore
-from fyrehose_twisted.net.addresses import format_address
 from fyrehose_twisted.net.datagram_protocol import DatagramNodeProtocol
 from fyrehose_twisted.net.udp import ANY_HOST, source_address_for
 
@@ -132,7 +132,7 @@ class BackboneProtocol(DatagramNodeProtocol):
         if address[1] != bound.port or bound.host not in (host, ANY_ADDRESS[0], ANY_HOST):
             return False
         try:
-            return bound.host == host or host.startswith("127.") or host == "::1" or source_address_for(address) == host
+            return bound.host == host or is_loopback(host) or source_address_for(address) == host
         except OSError:
             return False
 

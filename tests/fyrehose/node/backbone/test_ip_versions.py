@@ -155,6 +155,26 @@ def test_those_that_can_send_to_the_requester_come_first(durable: bool) -> None:
     assert sorted(names[3:]) == ["documents v4", "v4"]
 
 
+@pytest.mark.parametrize(
+    ("requester", "holder", "direct"),
+    [
+        ("127.0.0.1", "127.0.0.2", True),
+        ("127.0.0.1", "::1", True),
+        ("::1", "127.0.0.1", True),
+        ("127.0.0.1", "192.0.2.20", False),
+        ("192.0.2.20", "127.0.0.1", False),
+        ("2001:db8::7", "::1", False),
+        ("::1", "2001:db8::7", False),
+    ],
+)
+def test_clients_on_loopback_repair_others_through_the_backbone(requester: str, holder: str, direct: bool) -> None:
+    bench, asker, peer = Bench(), (requester, 1), (holder, 2)
+    bench.join(asker, MUTE)
+    bench.join(peer, BOTH)
+    bench.hear(asker, Request(ANY_ADDRESS, 5, 5))
+    assert bench.to(peer) == [Forward(asker if direct else own_address(peer), 5, 5)]
+
+
 @pytest.mark.parametrize("requester", REQUESTERS)
 def test_the_backbone_repairs_from_memory_over_any_ip_version(requester: str) -> None:
     bench, asker = Bench(), REQUESTERS[requester]

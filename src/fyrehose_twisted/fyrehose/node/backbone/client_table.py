@@ -13,7 +13,7 @@ from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient
 from fyrehose_twisted.fyrehose.wire.address import can_be_packed
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, Flags, Keepalive
 from fyrehose_twisted.fyrehose.wire.token import token_is_valid
-from fyrehose_twisted.host_addresses import host_version, source_network
+from fyrehose_twisted.host_addresses import host_version, is_loopback, source_network
 
 Key = TypeVar("Key")
 
@@ -77,15 +77,27 @@ def can_be_asked(address: Address, flags: int) -> bool:
     return ":" not in address[0] or bool(flags & _REACH)
 
 
-def can_repair(client: ServedClient, version: int | None) -> bool:
-    """Return whether a FORWARD makes a client send repairs to hosts of an IP version.
+class Destination(NamedTuple):
+    """What matters of the address of a requester.
 
-    :param version: 4, 6, or ``None`` for a host whose address no packet carries.
+    :ivar is_loopback: whether only clients on the host of the backbone can send to it, and it can send to no others.
     """
-    flags = client.flags
-    if version == 4:
-        return ":" not in client.address[0] or bool(flags & _IPV4)
-    return version == 6 and bool(flags & _IPV6)
+
+    version: int
+    is_loopback: bool
+
+
+def can_repair(client: ServedClient, destination: Destination | None) -> bool:
+    """Return whether a FORWARD makes a client send repairs to a requester.
+
+    :param destination: ``None`` for a requester whose address no packet carries.
+    """
+    host = client.address[0]
+    if destination is None or destination.is_loopback != is_loopback(host):
+        return False
+    if destination.version == 4:
+        return ":" not in host or bool(client.flags & _IPV4)
+    return bool(client.flags & _IPV6)
 
 
 class Repairers(NamedTuple):
@@ -106,8 +118,8 @@ class _ClientLists(NamedTuple):
     memory_journals: list[Address]
     joined_sequences: list[int]
     watchers: list[ServedClient]
-    repairers: dict[int | None, tuple[Repairers, Repairers]]
-    """Clients that can repair hosts of an IP version, and those that can only send to the backbone, by IP version."""
+    repairers: dict[Destination | None, tuple[Repairers, Repairers]]
+    """Clients that can send repairs to a destination, and those that can only send to the backbone."""
 
 
 class ClientTable:
@@ -162,16 +174,16 @@ class ClientTable:
 
     def repairers(self, requester: Address) -> tuple[Repairers, Repairers]:
         """Return the clients that can send repairs to ``requester``, and those that can only send to the backbone."""
-        lists, version = self._client_lists, _version_of(requester)
-        found = lists.repairers.get(version)
+        lists, destination = self._client_lists, _destination_of(requester)
+        found = lists.repairers.get(destination)
         if found is None:
-            found = lists.repairers[version] = self._split_repairers(lists, version)
+            found = lists.repairers[destination] = self._split_repairers(lists, destination)
         return found
 
     def repairs_directly(self, address: Address, requester: Address) -> bool:
         """Return whether the client at ``address`` can send repairs to ``requester``."""
         client = self._clients.get(address)
-        return client is not None and can_repair(client, _version_of(requester))
+        return client is not None and can_repair(client, _destination_of(requester))
 
     def get(self, address: Address) -> ServedClient | None:
         """Return the client at ``address``, or ``None``."""
@@ -371,16 +383,16 @@ class ClientTable:
             )
         return self._cached_lists
 
-    def _split_repairers(self, lists: _ClientLists, version: int | None) -> tuple[Repairers, Repairers]:
+    def _split_repairers(self, lists: _ClientLists, destination: Destination | None) -> tuple[Repairers, Repairers]:
         direct, indirect = Repairers([], [], []), Repairers([], [], [])
         for client in lists.durable_journals:
-            if can_repair(client, version):
+            if can_repair(client, destination):
                 direct.durable.append(client)
             elif can_be_asked(client.address, client.flags):
                 indirect.durable.append(client)
         for address, joined in zip(lists.memory_journals, lists.joined_sequences, strict=True):
             client = self._clients[address]
-            if can_repair(client, version):
+            if can_repair(client, destination):
                 chosen = direct
             elif can_be_asked(address, client.flags):
                 chosen = indirect
@@ -397,10 +409,12 @@ def _decrement(counter: Counter[Key], key: Key) -> None:
         del counter[key]
 
 
-def _version_of(address: Address) -> int | None:
-    """Return the IP version of an address, ``None`` if no packet can carry it."""
+def _destination_of(address: Address) -> Destination | None:
+    """Return what matters of an address, ``None`` if no packet can carry it."""
     host = address[0]
-    return 4 if ":" not in host else host_version(host) if can_be_packed(address) else None
+    if ":" in host and not can_be_packed(address):
+        return None
+    return Destination(host_version(host), is_loopback(host))
 
 
 def _to_known_client(client: ServedClient) -> KnownClient:
