@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from sim.worlds import MakeWorld, World
+from sim.worlds import MakeWorld, Recorder, World
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.datagrams import Batch
@@ -16,7 +16,7 @@ from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import IDatagramNode, Outputs
 from fyrehose_twisted.sim import fault_generators
-from fyrehose_twisted.sim.crash_mode import CrashMode
+from fyrehose_twisted.sim.crash_mode import Boot, CrashMode
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.schedule import FaultSchedule
@@ -88,6 +88,61 @@ class Passing:
             None if destinations is None else [self.world.address(name) for name in destinations],
             up=False,
         )
+
+
+class TestSecondAddresses:
+    """Host ``a`` has IPv4 only, ``b`` has both IP versions, and ``c`` has IPv6 only."""
+
+    B6: Address = ("fd00::2", 2)
+    C6: Address = ("fd00::3", 3)
+
+    @pytest.fixture
+    def world(self, make_world: MakeWorld) -> World:
+        world = make_world()
+        _, b = world.add("a", "b")
+        world.network.add_address(b, self.B6)
+        world.lives["c"] = []
+
+        def start(boot: Boot) -> Recorder:
+            world.lives["c"].append(Recorder(boot))
+            return world.lives["c"][-1]
+
+        world.network.add("c", self.C6, start).start()
+        return world
+
+    def test_a_datagram_comes_from_the_address_of_the_ip_version_of_its_destination(self, world: World) -> None:
+        network, b = world.network, world.network.host("b")
+        network.send(b, Send([b"to both"], (world.address("a"), self.C6)))
+        network.send(network.host("c"), Send([b"to b"], (self.B6,)))
+        network.run(1.0)
+        assert [row[1:3] for row in world["a"].rows] == [(b"to both", b.address)]
+        assert [row[1:3] for row in world["c"].rows] == [(b"to both", self.B6)]
+        assert [row[1:3] for row in world["b"].rows] == [(b"to b", self.C6)]
+
+    def test_a_host_cannot_send_to_an_ip_version_of_which_it_has_no_address(self, world: World) -> None:
+        world.network.send(world.network.host("a"), Send([b"x"], (self.B6, self.C6)))
+        world.network.send(world.network.host("c"), Send([b"x"], (world.address("a"), world.address("b"))))
+        world.network.run(1.0)
+        assert world.dropped() == {"no route": 4}
+
+    def test_a_cut_applies_to_both_addresses_of_a_host(self, world: World) -> None:
+        network = world.network
+        network.override_links(None, [world.address("b")], up=False)
+        network.send(network.host("c"), Send([b"x"], (self.B6,)))
+        network.send(network.host("a"), Send([b"x"], (world.address("b"),)))
+        network.run(1.0)
+        assert world.dropped() == {"cut": 2}
+
+    def test_a_host_is_found_at_both_addresses(self, world: World) -> None:
+        b = world.network.host("b")
+        assert world.network.host_at(self.B6) is world.network.host_at(b.address) is b
+        assert world.network.host_at(("fd00::9", 1)) is None
+        assert list(world.network.hosts) == [world.address("a"), b.address, self.C6]
+
+    @pytest.mark.parametrize("address", [("fd00::3", 3), ("10.9.9.9", 1)])
+    def test_a_second_address_is_free_and_of_the_other_ip_version(self, world: World, address: Address) -> None:
+        with pytest.raises(ValueError, match="no second address of a"):
+            world.network.add_address(world.network.host("a"), address)
 
 
 EVERY_PAIR = {source + to for source in "abcd" for to in "abcd"}

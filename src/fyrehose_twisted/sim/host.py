@@ -119,6 +119,7 @@ class Host:
     :ivar node: current node; a new one after each crash.
     :ivar up: whether the host is up; packets that arrive while it is down are lost.
     :ivar paused: whether the host is paused like a stopped process; packets queue until it resumes.
+    :ivar other_address: second address, of the other IP version, or ``None``.
     :ivar persisted: last persisted state of the node.
     :ivar boots: number of starts, including failed ones.
     :ivar disk: disk for the files of the node, if any; notified of every crash.
@@ -146,6 +147,7 @@ class Host:
         "node",
         "on_event",
         "on_persist",
+        "other_address",
         "paused",
         "persisted",
         "start_delay",
@@ -164,6 +166,7 @@ class Host:
         self.up = False
         self.paused = False
         self.boots = 0
+        self.other_address: Address | None = None
         self.start_delay = 0.0
         self.persisted: Any = None
         self.on_event: Callable[[Any], None] | None = None
@@ -180,6 +183,12 @@ class Host:
 
     def __repr__(self) -> str:
         return f"<host {self.name}>"
+
+    def address_towards(self, peer: Address) -> Address | None:
+        """Return the address from which datagrams to ``peer`` are sent, ``None`` without one of that IP version."""
+        if (":" in peer[0]) == (":" in self.address[0]):
+            return self.address
+        return self.other_address
 
     @property
     def running(self) -> bool:

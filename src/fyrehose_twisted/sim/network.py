@@ -35,7 +35,7 @@ class Network(NetworkCore):
     :param split_seed: seed of these boundaries only, on which the outcome must not depend. Segmentation by the sender
         of a stream uses ``seed``.
     :raises ValueError: if ``moment`` or ``split`` is out of range.
-    :ivar hosts: hosts by address.
+    :ivar hosts: hosts by their first address.
     :ivar counters: datagrams ``sent``, ``duplicated``, ``corrupted``, ``truncated``, ``arrived``, ``dropped`` and
         ``dropped: why`` (a duplicate that is dropped counts too), and delivered ``batches``. ``sent``, ``arrived`` and
         ``dropped`` include stream messages. ``connections`` counts opened connections, and ``stream_buffered`` is the
@@ -78,6 +78,17 @@ class Network(NetworkCore):
         self._paths.append({})
         self._at_ip[address[0]] = None if address[0] in self._at_ip else host
         return host
+
+    def add_address(self, host: Host, address: Address) -> None:
+        """Give a host a second address, of the other IP version. Call before anything is sent.
+
+        :raises ValueError: if the address is taken, or not of the other IP version.
+        """
+        if address in self.sockets or (":" in address[0]) == (":" in host.address[0]):
+            raise ValueError(f"{address} is no second address of {host.name} at {host.address}")
+        host.other_address = address
+        self.sockets[address] = self.sockets[host.address]
+        self._second_addresses[address] = host
 
     # Datagrams
 

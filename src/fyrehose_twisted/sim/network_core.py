@@ -53,6 +53,7 @@ class NetworkCore:
         self.link_version = 0
         self.active_host: Host | None = None
         self._names: dict[str, Host] = {}
+        self._second_addresses: dict[Address, Host] = {}
         self._at_ip: dict[str, Host | None] = {}  # None if several hosts share the address
         self._link_overrides: list[LinkOverride] = []
 
@@ -83,6 +84,10 @@ class NetworkCore:
         there_are = f"did you mean {close[0]}? There are" if close else "there are"
         more = f" and {len(self._names) - MAX_LISTED_HOSTS:,} more" if len(self._names) > MAX_LISTED_HOSTS else ""
         return f"{there_are} {', '.join(islice(self._names, MAX_LISTED_HOSTS))}{more}"
+
+    def host_at(self, address: Address) -> Host | None:
+        """Return the host with this address, first or second."""
+        return self.hosts.get(address) or self._second_addresses.get(address)
 
     def only_host_at(self, ip: str) -> Host | None:
         """Return the only host with this IP address; ``None`` if there are none or several."""
@@ -127,6 +132,8 @@ class NetworkCore:
     def link_between(self, source: Host, to: Address) -> Link:
         """Return the current properties of the link from ``source`` to ``to``."""
         link = self.link
+        if to in self._second_addresses:
+            to = self._second_addresses[to].address
         for sources, destinations, changes in self._link_overrides:
             if (sources is None or source.address in sources) and (destinations is None or to in destinations):
                 link = replace(link, **changes)

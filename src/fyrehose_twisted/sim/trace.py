@@ -139,7 +139,7 @@ class TraceWriter(Observer):
         self._entry("end", counts=dict(sorted(self._network.counters.items())))
 
     def _name(self, address: Address) -> str:
-        host = self._network.hosts.get(address)
+        host = self._network.host_at(address)
         return f"{address[0]}:{address[1]}" if host is None else host.name
 
     def _entry(self, kind: str, **fields: Any) -> None:

@@ -24,6 +24,7 @@ from fyrehose_twisted.fyrehose.node.client.journal_store import JournalStore
 from fyrehose_twisted.fyrehose.node.client.memory_store import MemoryStore
 from fyrehose_twisted.fyrehose.node.client.publishing.durability import DurabilityExpired
 from fyrehose_twisted.fyrehose.wire.envelope import Envelope, unwrap, wrap
+from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.sim.crash_mode import Boot, CrashMode
 from fyrehose_twisted.sim.host import Host
@@ -79,14 +80,21 @@ class BackboneFiles:
 
 
 class BackboneHost:
-    """Host of the backbone."""
+    """Host of the backbone.
 
-    def __init__(self, network: Network, config: BackboneConfig, rng: Random) -> None:
+    :param other_address: second address, of the other IP version.
+    """
+
+    def __init__(
+        self, network: Network, config: BackboneConfig, rng: Random, other_address: Address | None = None
+    ) -> None:
         self.config = config
         self._rng = rng
         self._files = BackboneFiles()
         self.host = network.add("backbone", BACKBONE, self._start)
         self.host.on_persist = self._files.persist
+        if other_address is not None:
+            network.add_address(self.host, other_address)
 
     @property
     def complete(self) -> bool:
@@ -114,8 +122,8 @@ class BackboneHost:
             self.config,
             policy,
             start,
-            own_address=lambda peer: BACKBONE,
-            is_own=lambda address: address == BACKBONE,
+            own_address=lambda peer: self.host.address_towards(peer) or ANY_ADDRESS,
+            is_own=lambda address: address in (self.host.address, self.host.other_address),
             now=boot.now,
         )
 

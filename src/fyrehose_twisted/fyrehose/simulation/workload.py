@@ -71,6 +71,8 @@ class ClientProfile(NamedTuple):
     """Number of members of a group of backbones whose addresses it is given; 0 for all."""
     must_follow: bool = True
     """Whether it has to receive the stream in the end."""
+    over_ipv6: bool = False
+    """Whether the backbone knows it by its IPv6 address, in scenarios with both IP versions."""
 
 
 RAW_CONFIG = ClientConfig(raw=True, outbox=OutboxConfig(raw=True))
@@ -113,13 +115,19 @@ class FyrehoseScenario(Scenario):
 
     def build(self) -> None:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        self.backbone = BackboneHost(self.network, self.backbone_config(), self._make_rng())
-        self.participants = [
-            self._make_participant(role, (f"10.0.1.{n}", 4_000)) for n, role in enumerate(self.profiles, 1)
-        ]
+        self.backbone = self.make_backbone()
+        self.participants = [self.make_client(number, role) for number, role in enumerate(self.profiles, 1)]
         self.publishers = [one for one, role in zip(self.participants, self.profiles, strict=True) if role.publishes]
         self._arrange_workload()
         self.add_invariants(Participants(self.network, self.backbone, self.participants))
+
+    def make_backbone(self) -> BackboneHost:
+        """Return the host of the backbone."""
+        return BackboneHost(self.network, self.backbone_config(), self._make_rng())
+
+    def make_client(self, number: int, profile: ClientProfile) -> Participant:
+        """Return the host of a client, of which ``number`` is unique."""
+        return self._make_participant(profile, (f"10.0.1.{number}", 4_000))
 
     def backbone_config(self) -> BackboneConfig:
         """Return the backbone configuration. In two of three runs, the retransmit buffer is small or empty."""

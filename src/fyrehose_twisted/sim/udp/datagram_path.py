@@ -36,10 +36,11 @@ class DatagramPath:
     paths nor on the order in which a host serves its peers.
 
     :param sockets: destination sockets by address of their host.
+    :ivar source_address: address that the receiver sees; ``None`` if the source has none of that IP version.
     :ivar rng: random number generator of this path, created when its link first draws.
     """
 
-    __slots__ = ("_busy_until", "_link", "_sockets", "_version", "network", "rng", "source", "to")
+    __slots__ = ("_busy_until", "_link", "_sockets", "_version", "network", "rng", "source", "source_address", "to")
 
     def __init__(
         self, network: NetworkCore, sockets: Mapping[Address, DatagramSocket], source: Host, to: Address
@@ -48,6 +49,7 @@ class DatagramPath:
         self._sockets = sockets
         self.source = source
         self.to = to
+        self.source_address = source.address_towards(to)
         self.rng: Random = NO_RANDOM
         self._busy_until = 0.0
         self._version = network.link_version
@@ -71,6 +73,9 @@ class DatagramPath:
         counts["sent"] += 1
         for observe in network.observers.sent.of(datagram):
             observe(packet)
+        if self.source_address is None:
+            network.drop(packet, "no route")
+            return
         why = link.draw_loss(size, rng) if size <= MAX_DATAGRAM_SIZE else "too long"
         leaves = now
         if why is None and link.bandwidth is not None:
@@ -104,6 +109,7 @@ class DatagramPath:
         network, rng = self.network, self.rng
         when = leaves + link.latency(rng)
         socket = self._sockets.get(self.to)
+        assert self.source_address is not None, "a datagram without a route is dropped before"
         if socket is None:
             network.drop(packet, "nobody")
             return
@@ -120,5 +126,6 @@ class DatagramPath:
         moment = network.moment
         read_at = max(ceil(when / moment) * moment, when) if moment else when
         socket.schedule_arrival(
-            read_at, DatagramArrival(when, self.source.index, packet.number, datagram, truncated, packet)
+            read_at,
+            DatagramArrival(when, self.source.index, packet.number, datagram, truncated, packet, self.source_address),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fyrehose_twisted.datagrams import Batch, DatagramRun
+from fyrehose_twisted.effects import Address
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.network_core import NetworkCore
 from fyrehose_twisted.sim.observer import SimPacket
@@ -23,6 +24,7 @@ class DatagramArrival(NamedTuple):
     datagram: bytes
     truncated: bool
     packet: SimPacket
+    source_address: Address
 
     @property
     def received_packet(self) -> SimPacket:
@@ -118,11 +120,11 @@ class DatagramSocket:
 
 def _pack(arrivals: list[DatagramArrival]) -> Batch:
     if len(arrivals) == 1:
-        _, _, _, datagram, truncated, packet = arrivals[0]
+        _, _, _, datagram, truncated, _, source = arrivals[0]
         size = len(datagram)
-        return Batch(bytearray(datagram), [DatagramRun(0, size, size, 1, packet.source.address, truncated)])
+        return Batch(bytearray(datagram), [DatagramRun(0, size, size, 1, source, truncated)])
     return Batch.pack(
-        [(arrival.datagram, arrival.packet.source.address) for arrival in arrivals],
+        [(arrival.datagram, arrival.source_address) for arrival in arrivals],
         truncated=[row for row, arrival in enumerate(arrivals) if arrival.truncated],
     )
 

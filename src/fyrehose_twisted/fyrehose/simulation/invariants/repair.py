@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from socket import inet_ntoa
 from typing import Any, ClassVar, NamedTuple
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.events import MessagesLost
+from fyrehose_twisted.fyrehose.node.backbone.client_table import can_be_asked
 from fyrehose_twisted.fyrehose.node.client.repair_responder import ANSWER_LIMIT
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
     ClientInvariant,
@@ -15,14 +15,17 @@ from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
     Participants,
     parse_deliver,
 )
-from fyrehose_twisted.fyrehose.simulation.participants import BACKBONE, Participant
-from fyrehose_twisted.fyrehose.wire.codec import RANGE
-from fyrehose_twisted.fyrehose.wire.packets import Flags, PacketType
+from fyrehose_twisted.fyrehose.simulation.participants import Participant
+from fyrehose_twisted.fyrehose.wire.codec import decode
+from fyrehose_twisted.fyrehose.wire.packets import Flags, Forward, PacketType, Request
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.observer import SimPacket
 
 REFUSAL_REASONS = ("buffer_full", "implausible", "stopped", "forward_queue", "forward_requesters")
 """Drop reasons of refused repairs, at either end."""
+
+
+FORWARD_KINDS = (PacketType.FORWARD, PacketType.FORWARD6)
 
 
 class OwedRepair(NamedTuple):
@@ -73,7 +76,7 @@ class LossOnlyAfterRetries(ClientInvariant):
         elif (
             self.participants.is_backbone(packet.source)
             and isinstance(packet.data, bytes)
-            and packet.data[0] == PacketType.FORWARD
+            and packet.data[0] in FORWARD_KINDS
             and host in self.by_host
         ):
             self._record_owed(packet.data, self.by_host[host])
@@ -190,7 +193,7 @@ class RequestsForwarded(FyrehoseInvariant):
 
     name: ClassVar[str] = "every REQUEST is forwarded or counted"
 
-    sent_kinds = (PacketType.FORWARD,)
+    sent_kinds = FORWARD_KINDS
     arrived_kinds = (PacketType.REQUEST,)
 
     def __init__(self, participants: Participants) -> None:
@@ -207,7 +210,8 @@ class RequestsForwarded(FyrehoseInvariant):
         backbone = self.participants.backbone
         if packet.source is backbone.host:
             requester = _requester(packet.data)
-            served = {BACKBONE, *(client.address for client in backbone.node.clients)}
+            own = backbone.host.address, backbone.host.other_address
+            served = {*own, *(client.address for client in backbone.node.clients)}
             if requester not in served:
                 self.violated(f"FORWARD for {requester}, which is not a client", packet.source)
 
@@ -215,9 +219,12 @@ class RequestsForwarded(FyrehoseInvariant):
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         if host is self.participants.backbone.host:
             alive = [client for client in self.participants.backbone.node.clients if client.expires_at > host.now]
-            served = any(client.address == packet.source.address for client in alive)
+            source = packet.source.address_towards(packet.to)
+            served = any(client.address == source for client in alive)
             others = any(
-                not client.flags & Flags.NOJOURNAL for client in alive if client.address != packet.source.address
+                not client.flags & Flags.NOJOURNAL and can_be_asked(client.address, client.flags)
+                for client in alive
+                if client.address != source
             )
             self._excused += not (served and others)
 
@@ -242,10 +249,12 @@ def _count_refusals(journal: Participant, requester: Participant) -> int:
 
 def parse_range(datagram: bytes) -> tuple[int, int]:
     """Return the first and last number of a well-formed REQUEST or FORWARD."""
-    _, _, _, first_high, first_low, last_high, last_low = RANGE.unpack(datagram)
-    return first_high << 32 | first_low, last_high << 32 | last_low
+    packet = decode(datagram)
+    assert isinstance(packet, Request | Forward), "only these are parsed"
+    return packet.first, packet.last
 
 
 def _requester(forward: bytes) -> Address:
-    _, host, port, *_ = RANGE.unpack(forward)
-    return inet_ntoa(host), port
+    packet = decode(forward)
+    assert isinstance(packet, Forward), "only these are parsed"
+    return packet.address
