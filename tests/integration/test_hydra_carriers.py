@@ -17,9 +17,11 @@ import pytest
 import pytest_twisted
 from integration.running.clock import SkippingClock
 from twisted.internet import reactor as installed_reactor
+from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.internet.error import (
     CannotListenError,
+    ConnectError,
     ConnectingCancelledError,
     ConnectionAborted,
     ConnectionDone,
@@ -36,6 +38,7 @@ from fyrehose_twisted.hydra.transports.fifo import FifoEndpoint
 from fyrehose_twisted.hydra.transports.udp.endpoint import UdpPort
 from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
 from fyrehose_twisted.net.connection import ConnectionFactory, NodeConnection
+from fyrehose_twisted.net.udp import any_interface
 
 reactor: Any = installed_reactor
 
@@ -405,6 +408,30 @@ def test_rebound_udp_port_ends_its_previous_links(port: Callable[..., UdpPort], 
     assert isinstance(problem, ConnectionLost)
     assert "restarted" in str(problem)
     yield second.stop()
+
+
+@pytest.mark.skipif(any_interface() != "::", reason="this host has no IPv6")
+@pytest.mark.parametrize("host", ["::1", "127.0.0.1"])
+@pytest_twisted.inlineCallbacks
+def test_one_udp_port_accepts_links_of_both_ip_versions(
+    host: str, port: Callable[..., UdpPort], clock: SkippingClock
+) -> Any:
+    here, there = UdpPort(clock, max_ping=MAX_PING), UdpPort(clock, "::", max_ping=MAX_PING)
+    there.start()
+    accepted = Accepted()
+    there.server_endpoint().listen(accepted)
+    dialled = here.client_endpoint(host, there.getHost().port).connect(Factory.forProtocol(End))
+    one, other = yield gatherResults([timed(dialled), timed(accepted.next())])
+    assert one.transport.getPeer().host == host
+    assert other.transport.getPeer().host == host, "not an IPv4-mapped address"
+    assert type(other.transport.getPeer()) is (IPv6Address if host == "::1" else IPv4Address)
+    yield gatherResults([here.stop(), there.stop()])
+
+
+@pytest_twisted.inlineCallbacks
+def test_an_ipv4_port_fails_to_dial_an_ipv6_address_at_once(port: Callable[..., UdpPort]) -> Any:
+    with pytest.raises(ConnectError, match=r"the UDP port at 127\.0\.0\.1:\d+ cannot send to ::1"):
+        yield port().client_endpoint("::1", 9).connect(Factory.forProtocol(End))
 
 
 @pytest_twisted.inlineCallbacks

@@ -606,6 +606,24 @@ def test_accepted_connections_are_limited_in_total_and_per_host(logged: list[Log
     running.accept("192.0.2.2")
 
 
+def test_accepted_connections_of_an_ipv6_64_count_as_those_of_one_host() -> None:
+    running = Running(max_accepted=10, max_per_source=2)
+    link, _ = running.accept("2001:db8::1")
+    running.accept("2001:db8::2")
+    assert running.knock("2001:db8::3") is None
+    running.accept("2001:db8:0:1::3")
+    link.connectionLost(Failure(ConnectionDone()))
+    running.accept("2001:db8::3")
+
+
+def test_a_connection_from_an_ipv4_mapped_address_has_the_ipv4_address() -> None:
+    running = Running(max_per_source=2)
+    link, _ = running.accept("::ffff:192.0.2.1")
+    assert (link.peer.address, link.source) == (("192.0.2.1", 50_000), "192.0.2.1")
+    running.accept("192.0.2.1")
+    assert running.knock("::ffff:192.0.2.1") is None
+
+
 def test_dialled_connections_do_not_count_against_the_limits() -> None:
     running = Running(max_accepted=1)
     running.want(Dial(THERE))

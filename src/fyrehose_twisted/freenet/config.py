@@ -27,8 +27,8 @@ class NodeConfig:
         intervals of silence the link is closed. 0 turns keepalives off.
     :ivar max_neighbours: maximum number of neighbours.
     :ivar handshake_timeout: seconds in which a peer must complete the handshake.
-    :ivar max_handshakes_per_host: maximum number of unfinished handshakes per address. Beyond it, the oldest link is
-        closed.
+    :ivar max_handshakes_per_host: maximum number of unfinished handshakes per address or IPv6 /64. Beyond it, the
+        oldest link is closed.
     :ivar first_neighbour_timeout: seconds after its start for which a node with targets waits for its first neighbour
         before it searches for streams. Without neighbours it would become the root of each. 0: do not wait.
     """

@@ -15,6 +15,7 @@ from twisted.logger import Logger
 from fyrehose_twisted.driver import NodeDriver
 from fyrehose_twisted.effects import Address, Close, Dial, Peer, Write
 from fyrehose_twisted.errors import RemoteError
+from fyrehose_twisted.host_addresses import address_from_socket, source_network
 from fyrehose_twisted.interfaces import ILinkNode
 from fyrehose_twisted.net.addresses import tcp_endpoint
 from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection
@@ -119,7 +120,7 @@ class StreamDriver:
         self._open: dict[Peer, NodeConnection] = {}
         """Connections known to the node."""
         self._sources: Counter[str] = Counter()
-        """Accepted connections per source address."""
+        """Accepted connections per source address, or IPv6 /64."""
         self._inputs: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         """Queued inputs for the next turn."""
         self._blocked_peers: set[Peer] = set()
@@ -259,15 +260,18 @@ class StreamDriver:
 
     def accept(self, address: Any) -> NodeConnection | None:
         """Return a connection for a client at ``address``; ``None`` if a limit is reached."""
-        source: str = getattr(address, "host", "this machine")
+        host: str = getattr(address, "host", "this machine")
+        port: int = getattr(address, "port", 0)
+        source, _ = address_from_socket((host, port))
+        network = source_network(source)
         if self._stopped is not None:
             return None
-        if self.accepted >= self.limits.max_accepted or self._sources[source] >= self.limits.max_per_source:
+        if self.accepted >= self.limits.max_accepted or self._sources[network] >= self.limits.max_per_source:
             self.counters["refused"] += 1
             text = "refused a connection from {source}: {count} already open, {own} of them from the same source"
-            self._rate_limited_log.warn("refused", source, text, count=self.accepted, own=self._sources[source])
+            self._rate_limited_log.warn("refused", source, text, count=self.accepted, own=self._sources[network])
             return None
-        return self._prepare((source, getattr(address, "port", 0)), dialled=False)
+        return self._prepare((source, port), dialled=False)
 
     def connection_opened(self, connection: NodeConnection) -> None:
         """See :class:`~fyrehose_twisted.net.connection.ConnectionOwner`."""
@@ -280,7 +284,7 @@ class StreamDriver:
             return
         if not peer.dialled:
             self.counters["accepted"] += 1
-            self._sources[connection.source] += 1
+            self._sources[source_network(connection.source)] += 1
         self._open[peer] = connection
         self._sweep_soon()
         self._queue_input(self.node.connected, peer)
@@ -332,10 +336,11 @@ class StreamDriver:
     def connection_released(self, connection: NodeConnection) -> None:
         """See :class:`~fyrehose_twisted.net.connection.ConnectionOwner`."""
         peer = self._connections.pop(connection, None)
-        if peer is not None and not peer.dialled and self._sources[connection.source]:
-            self._sources[connection.source] -= 1
-            if not self._sources[connection.source]:
-                del self._sources[connection.source]
+        network = source_network(connection.source)
+        if peer is not None and not peer.dialled and self._sources[network]:
+            self._sources[network] -= 1
+            if not self._sources[network]:
+                del self._sources[network]
         self._check_stopped()
 
     def _prepare(self, address: Address, *, dialled: bool) -> NodeConnection:

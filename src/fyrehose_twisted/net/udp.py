@@ -311,6 +311,16 @@ def has_ip_version(version: int) -> bool:
     return True
 
 
+def any_interface() -> str:
+    """Return the interface that stands for all addresses of this host: of both families, or IPv4 only."""
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+            probe.bind((ANY_HOST, 0))
+    except OSError:
+        return "0.0.0.0"
+    return ANY_HOST
+
+
 def family_of(host: str) -> socket.AddressFamily:
     """Return the address family of an IP address."""
     return socket.AF_INET6 if host_version(host) == 6 else socket.AF_INET

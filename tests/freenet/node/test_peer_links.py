@@ -227,6 +227,16 @@ def test_the_oldest_unfinished_handshake_of_an_address_is_closed_for_a_new_one(m
     assert bench.effects == [Close(silent[0])]
 
 
+def test_the_addresses_of_an_ipv6_64_share_the_limit_of_unfinished_handshakes(make_bench: type[Bench]) -> None:
+    bench = make_bench(0.2, {}, config={"max_handshakes_per_host": 2})
+    silent = [link(address=(f"2001:db8::{number}", 6_174)) for number in range(1, 4)]
+    bench.call("connected", link(address=("2001:db8:0:1::1", 6_174)))
+    for peer in silent:
+        bench.call("connected", peer)
+    assert bench.effects[-1] == Close(silent[0])
+    assert bench.node.counters["refused_silent"] == 1
+
+
 # Dialling
 
 

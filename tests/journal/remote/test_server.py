@@ -432,6 +432,13 @@ def test_journal_connections_are_limited_in_total_and_per_host(clock: Clock) -> 
     assert len(factory.connections) == 3
 
 
+def test_journal_connections_of_an_ipv6_64_count_as_those_of_one_host(clock: Clock) -> None:
+    factory, _ = server(clock, MemoryJournal(STREAM), connections=9, per_host=2)
+    for host in ("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"):
+        admitted(factory, host=host)
+    assert refused_as(Caller(factory, host="2001:db8::3"), wire.TOO_MANY)
+
+
 def test_refused_connections_that_stay_open_are_limited(clock: Clock) -> None:
     factory, _ = server(clock, MemoryJournal(STREAM), connections=1, per_host=1, handshake=10.0)
     admitted(factory)

@@ -17,6 +17,7 @@ from fyrehose_twisted.freenet.events import NeighbourDown, NeighbourUp, Operator
 from fyrehose_twisted.freenet.node.context import NodeContext
 from fyrehose_twisted.freenet.node.neighbour import Neighbour
 from fyrehose_twisted.freenet.wire.messages import NONCE_SIZE, Hello, Located, Message, Ping, Pong, Prove
+from fyrehose_twisted.host_addresses import source_network
 
 INITIAL_RETRY_DELAY, MAX_RETRY_DELAY = 0.5, 30.0
 """First and maximum delay in seconds before a failed dial is retried."""
@@ -133,7 +134,8 @@ class PeerLinks:
     def _close_oldest_handshake(self, host: str, now: float) -> None:
         """Close the oldest unfinished handshake of a host that has the maximum number of them."""
         # Dictionaries keep insertion order, so the first is the oldest.
-        unknown = [peer for peer in self._handshakes if not peer.dialled and peer.address[0] == host]
+        network = source_network(host)
+        unknown = [peer for peer in self._handshakes if not peer.dialled and source_network(peer.address[0]) == network]
         if len(unknown) >= self._context.config.max_handshakes_per_host:
             peer = unknown[0]
             self._refuse(peer, "silent", now)

@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from fyrehose_twisted.errors import ConfigurationError, RemoteError
+from fyrehose_twisted.host_addresses import source_network
 from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal.block import Block, merge_blocks
 from fyrehose_twisted.journal.compaction import FRAME_RECORDS
@@ -46,7 +47,7 @@ class ServingLimits:
     """Limits of a journal server.
 
     :ivar connections: concurrent connections.
-    :ivar per_host: concurrent connections from one host.
+    :ivar per_host: concurrent connections from one host, or from one IPv6 /64.
     :ivar waiting: requests of one connection that are pending or being answered.
     :ivar handshake: seconds for a client to send hello, and for a refused client to close.
     :ivar idle: seconds without a request, or without progress of a response, after which a connection is closed.
@@ -141,7 +142,7 @@ class JournalServerFactory(Factory):
     def buildProtocol(self, addr: IAddress | None) -> JournalServerProtocol:
         """Twisted: a client has connected."""
         protocol = JournalServerProtocol(self)
-        host = getattr(addr, "host", "this machine")
+        host = source_network(getattr(addr, "host", "this machine"))
         from_host = sum(other == host for other in self.connections.values())
         if len(self.connections) >= self.limits.connections + self.limits.per_host:
             protocol.rejection = ""  # Too many refusals are in progress to send another.

@@ -531,6 +531,18 @@ def test_accepted_sessions_are_limited_and_unopened_ones_expire() -> None:
     assert not there.station._sources
 
 
+def test_sessions_accepted_from_an_ipv6_64_count_as_those_of_one_host() -> None:
+    channel = Channel()
+    there = channel.host(("2001:db8:0:9::1", 6_174), accepted=9, per_source=2)
+    opened = []
+    for host in ("2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:0:1::1"):
+        here = channel.host((host, 6_174))
+        opened.append(here.station.dial(("2001:db8:0:9::1", 6_174), channel.now))
+        channel.run(0.1)
+    assert [session.opened for session in opened] == [True, True, False, True]
+    assert there.station.counters["refused"] == 1
+
+
 def test_dial_is_refused_without_a_listener() -> None:
     channel = Channel()
     here = channel.host(HERE)

@@ -14,6 +14,7 @@ from itertools import count
 from typing import NamedTuple
 
 from fyrehose_twisted.effects import Address
+from fyrehose_twisted.host_addresses import source_network
 from fyrehose_twisted.hydra.transports.udp.datagrams import (
     ABORT,
     ACCEPT,
@@ -196,7 +197,7 @@ class SessionDemux:
             del self._by_address[session.address]
         if not session.dialled:
             del self._accepted[session.address, session.remote]
-            self._sources[session.address[0]] -= 1
+            self._sources[source_network(session.address[0])] -= 1
             self._sources += Counter()  # Remove zero counts.
 
     def _cookie(self, name: bytes, address: Address, period: int) -> bytes:
@@ -215,12 +216,12 @@ class SessionDemux:
             self.schedule(session)
             return
         most, per_source = self._limits
-        if len(self._accepted) >= most or self._sources[address[0]] >= per_source:
+        if len(self._accepted) >= most or self._sources[source_network(address[0])] >= per_source:
             self.counters["refused"] += 1
             self._replies.append((sign(bytes((REFUSE,)) + name, self.keys.shared_key), address))
             return
         session = self._accepted[address, name] = self._make(address, now, (name, instance))
-        self._sources[address[0]] += 1
+        self._sources[source_network(address[0])] += 1
         self.schedule(session)
 
     def _session_opened(self, session: UdpSession, now: float) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from twisted.internet import error
-from twisted.internet.address import IPv4Address
+from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import (
     IConsumer,
@@ -25,12 +25,13 @@ from zope.interface import implementer
 
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address
+from fyrehose_twisted.host_addresses import format_address, host_version
 from fyrehose_twisted.hydra.transports.transport import ProducerTransport
 from fyrehose_twisted.hydra.transports.udp.demux import SessionDemux
 from fyrehose_twisted.hydra.transports.udp.session import CloseReason, UdpSession
 from fyrehose_twisted.interfaces import IBatchReceiver
 from fyrehose_twisted.net.addresses import resolve_address
-from fyrehose_twisted.net.udp import DatagramPort
+from fyrehose_twisted.net.udp import DatagramPort, any_interface
 
 
 @implementer(ITransport, IConsumer)
@@ -61,11 +62,11 @@ class UdpTransport(ProducerTransport):
             self._session.end(CloseReason.ABORTED, self._port.now())
             self._port.schedule(self._session)
 
-    def getPeer(self) -> IPv4Address:
+    def getPeer(self) -> IPv4Address | IPv6Address:
         """Twisted: return the address of the peer."""
-        return IPv4Address("UDP", *self._session.address)
+        return _to_twisted_address(self._session.address)
 
-    def getHost(self) -> IPv4Address:
+    def getHost(self) -> IPv4Address | IPv6Address:
         """Twisted: return the local address."""
         return self._port.getHost()
 
@@ -95,12 +96,12 @@ class UdpTransport(ProducerTransport):
 
 @implementer(IBatchReceiver)
 class UdpPort(DatagramProtocol):
-    """UDP socket of all links of a node, dialled and accepted. IPv4 only.
+    """UDP socket of all links of a node, dialled and accepted.
 
     It is bound on first use, or by :meth:`start`.
 
     :param reactor: reactor, whose clock drives the sessions.
-    :param interface: address to bind.
+    :param interface: address to bind; ``::`` for all of both IP versions. By default all of this host.
     :param port: port to bind, 0 for any.
     :param secret: shared secret.
     :param max_ping: seconds of silence after which a link ends.
@@ -114,7 +115,7 @@ class UdpPort(DatagramProtocol):
     def __init__(
         self,
         reactor: Any,
-        interface: str = "0.0.0.0",
+        interface: str | None = None,
         port: int = 0,
         secret: bytes | None = None,
         max_ping: float = 10.0,
@@ -124,7 +125,7 @@ class UdpPort(DatagramProtocol):
     ) -> None:
         self.reactor = reactor
         self.demux = SessionDemux(secret, max_ping=max_ping, accepted=accepted, per_source=per_source)
-        self._bind_address = port, interface
+        self._bind_address = port, any_interface() if interface is None else interface
         self._port: DatagramPort | None = None
         self._factory: IProtocolFactory | None = None
         self._dials: dict[UdpSession, tuple[IProtocolFactory, Deferred[IProtocol]]] = {}
@@ -173,10 +174,10 @@ class UdpPort(DatagramProtocol):
         port, self._port = self._port, None
         return (port.stopListening() if port is not None else None) or succeed(None)
 
-    def getHost(self) -> IPv4Address:
+    def getHost(self) -> IPv4Address | IPv6Address:
         """Return the bound address."""
         assert self._port is not None, "not bound"
-        host: IPv4Address = self._port.getHost()
+        host: IPv4Address | IPv6Address = self._port.getHost()
         return host
 
     def client_endpoint(self, host: str, port: int) -> UdpClientEndpoint:
@@ -190,8 +191,13 @@ class UdpPort(DatagramProtocol):
     # For endpoints and transports
 
     def dial(self, address: Address, factory: IProtocolFactory) -> Deferred[IProtocol]:
-        """Open a stream."""
+        """Open a stream. It fails at once if the socket cannot send to this IP version."""
         self.start()
+        assert self._port is not None, "it has just been started"
+        if host_version(address[0]) not in self._port.ip_versions:
+            bound = self._port.getHost()
+            reason = f"the UDP port at {format_address((bound.host, bound.port))} cannot send to {address[0]}"
+            return fail(error.ConnectError(string=reason))
         session = self.demux.dial(address, self.now())
 
         def give_up(dial: Deferred[IProtocol]) -> None:
@@ -199,7 +205,7 @@ class UdpPort(DatagramProtocol):
             factory.doStop()
             session.end(CloseReason.ABORTED, self.now())
             self.schedule(session)
-            dial.errback(error.ConnectingCancelledError(IPv4Address("UDP", *address)))
+            dial.errback(error.ConnectingCancelledError(_to_twisted_address(address)))
 
         dial: Deferred[IProtocol] = Deferred(give_up)
         factory.doStart()
@@ -370,9 +376,13 @@ class UdpListener:
         self._port.stop_accepting()
         return succeed(None)
 
-    def getHost(self) -> IPv4Address:
+    def getHost(self) -> IPv4Address | IPv6Address:
         """Twisted: return the bound address."""
         return self._port.getHost()
+
+
+def _to_twisted_address(address: Address) -> IPv4Address | IPv6Address:
+    return (IPv6Address if host_version(address[0]) == 6 else IPv4Address)("UDP", *address)
 
 
 def to_twisted_error(ended: CloseReason) -> Exception:

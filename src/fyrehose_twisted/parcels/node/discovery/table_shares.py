@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from fyrehose_twisted.host_addresses import source_network
+
 UNTRUSTED_DIVISOR = 4
 """With a secret, unauthenticated nodes may take at most one in this many entries."""
 SOURCE_DIVISOR = 2
@@ -23,7 +25,7 @@ class TableEntry(NamedTuple):
 
 
 class TableQuota:
-    """Limits of one table: in total, for unauthenticated nodes, and for one IP address.
+    """Limits of one table: in total, for unauthenticated nodes, and for one IPv4 address or IPv6 /64.
 
     :param limit: maximum number of entries.
     :param secret: whether the cluster has a secret.
@@ -41,5 +43,6 @@ class TableQuota:
             return False
         if wanted.trusted:
             return True
-        sources = [entry.source for entry in entries if not entry.trusted]
-        return len(sources) < self.max_untrusted and sources.count(wanted.source) < self.max_per_source
+        sources = [source_network(entry.source) for entry in entries if not entry.trusted]
+        taken_by_source = sources.count(source_network(wanted.source))
+        return len(sources) < self.max_untrusted and taken_by_source < self.max_per_source
