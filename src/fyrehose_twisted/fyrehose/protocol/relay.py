@@ -16,6 +16,7 @@ from fyrehose_twisted.fyrehose.node.relay.upstream import RelayUpstream
 from fyrehose_twisted.fyrehose.protocol.backbone import BackboneProtocol
 from fyrehose_twisted.fyrehose.protocol.client import ClientProtocol
 from fyrehose_twisted.interfaces import IDatagramNode, IForwardPolicy
+from fyrehose_twisted.net.addresses import format_address
 from fyrehose_twisted.net.udp import UNTUNED_BUFFER
 
 
@@ -104,7 +105,7 @@ class RelayUpstreamProtocol(ClientProtocol):
         node = self.node
         if node is not None:
             self.backbone = node.backbone
-        self.log.info("following parent {host}:{port}", host=self.backbone[0], port=self.backbone[1])
+        self.log.info("following parent {place}", place=format_address(self.backbone))
         self.relay.parent_changed(self.backbone)
 
     def event_received(self, event: Any) -> None:

@@ -15,6 +15,7 @@ from fyrehose_twisted.fyrehose.protocol.relay import RelayProtocol
 from fyrehose_twisted.fyrehose.service.backbone import BackboneService
 from fyrehose_twisted.fyrehose.service.connect import bind_client
 from fyrehose_twisted.fyrehose.service.metrics import ClientCollector, RelayCollector
+from fyrehose_twisted.net.addresses import format_address
 
 
 class RelayService(BackboneService):
@@ -63,12 +64,8 @@ class RelayService(BackboneService):
 
     def _report_start(self) -> None:
         bound = self._port.getHost()
-        self.log.info(
-            "listening on {host}:{port}, relaying from {parents}",
-            host=bound.host,
-            port=bound.port,
-            parents=self.parents,
-        )
+        place = format_address((bound.host, bound.port))
+        self.log.info("listening on {place}, relaying from {parents}", place=place, parents=self.parents)
 
     def _collectors(self) -> tuple[Collector, ...]:
         return RelayCollector(self.protocol, self._stream, self.parents), ClientCollector(self.protocol.upstream)

@@ -251,6 +251,16 @@ def test_requests_for_older_messages_go_up_once_and_the_answers_come_back_to_tho
     assert relay.sent() == [], "nobody waits any more"
 
 
+def test_an_answer_that_the_parent_has_fetched_for_the_relay_is_passed_on() -> None:
+    relay = Harness(start=100)
+    relay.join(ALICE)
+    relay.deliver(100)
+    relay.send((Request(ANY_ADDRESS, 98, 98), ALICE))
+    relay.sent()
+    relay.send((Deliver(98, b"message 98", fetched=True), PARENT))
+    assert relay.sent() == [Deliver(98, b"message 98")]
+
+
 def test_an_answer_that_nobody_asked_for_is_not_passed_on(relay: Harness) -> None:
     relay.deliver(1, 2)
     relay.sent()

@@ -273,7 +273,9 @@ class RelayDownstream(Backbone):
 
     def _number_from(self, sequencer: Sequencer, policy: IForwardPolicy, now: float) -> None:
         self.sequencer = _ParentNumbers()
-        self.repair_dispatcher = RepairDispatcher(self.config, policy, self._client_table, self.counters, 0, now)
+        self.repair_dispatcher = RepairDispatcher(
+            self.config, policy, self._client_table, self.counters, 0, now, self._own_address
+        )
         self._delivery = RelayDelivery(
             self.sequencer,
             self.repair_dispatcher,

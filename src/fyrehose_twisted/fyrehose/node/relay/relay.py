@@ -19,7 +19,9 @@ from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, PacketType
 from fyrehose_twisted.fyrehose.wire.run_codec import split_types
 from fyrehose_twisted.interfaces import IDatagramNode, IForwardPolicy, Outputs
 
-_FOR_CLIENTS = frozenset((PacketType.DELIVER, PacketType.FORWARD, PacketType.KEEPALIVE_ACK))
+_FOR_CLIENTS = frozenset(
+    (PacketType.DELIVER, PacketType.FETCHED, PacketType.FORWARD, PacketType.FORWARD6, PacketType.KEEPALIVE_ACK)
+)
 _EXTENSIONS_FOR_CLIENTS = frozenset(
     (ExtensionKind.STATUS, ExtensionKind.ASKED, ExtensionKind.LEADER, ExtensionKind.DEPTH)
 )

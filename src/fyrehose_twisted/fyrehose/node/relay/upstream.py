@@ -16,7 +16,7 @@ from fyrehose_twisted.fyrehose.node.relay.downstream import RelayDownstream
 from fyrehose_twisted.fyrehose.node.relay.other_side import OtherSideReady
 from fyrehose_twisted.fyrehose.node.relay.relay_delivery import MAX_DEPTH
 from fyrehose_twisted.fyrehose.wire.codec import encode
-from fyrehose_twisted.fyrehose.wire.packets import AGAIN, Asked, Depth, Flags, Packet, Request, Status
+from fyrehose_twisted.fyrehose.wire.packets import AGAIN, Asked, Deliver, Depth, Flags, Packet, Request, Status
 from fyrehose_twisted.fyrehose.wire.run_codec import DeliverRun
 from fyrehose_twisted.interfaces import IDatagramNode, Outputs
 from fyrehose_twisted.token_bucket import TokenBucket
@@ -120,10 +120,14 @@ class RelayUpstream(Client):
 
     def receive(self, packet: Packet, peer: Address, now: float) -> None:
         """See :meth:`~fyrehose_twisted.fyrehose.node.client.client.Client.receive`."""
-        if not isinstance(packet, Depth):
-            super().receive(packet, peer, now)
-        elif self._connection.accepts(packet, peer, now):
-            self._parent_depth = packet.depth
+        match packet:
+            case Depth(depth=depth):
+                if self._connection.accepts(packet, peer, now):
+                    self._parent_depth = depth
+            case Deliver(sequence, data) if self._is_for_client(sequence, data):
+                self.counters.received += 1
+            case _:
+                super().receive(packet, peer, now)
 
     def extension_received(self, extension: Status | Asked, now: float) -> None:
         """See :meth:`~fyrehose_twisted.fyrehose.node.client.client.Client.extension_received`."""
@@ -165,10 +169,15 @@ class RelayUpstream(Client):
             return
         live = run.peer == self.backbone
         for sequence, data in enumerate(run.data, run.first):
-            if self._is_past(sequence) and self._downstream.message_arrived_again(sequence, data):
+            if self._is_for_client(sequence, data):
                 self.counters.received += 1
             else:
                 self._reception.message_received(sequence, data, run.peer, now, live=live)
+
+    def _is_for_client(self, sequence: int, data: bytes) -> bool:
+        """Pass a message that is not new to the clients that asked for it. Return whether there are any."""
+        waits = self._downstream.awaits_messages and self._is_past(sequence)
+        return waits and self._downstream.message_arrived_again(sequence, data)
 
     def _is_past(self, sequence: int) -> bool:
         """Return whether a number is before the start of this relay, was received, or was given up."""
