@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import zlib
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,10 @@ from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
 from fyrehose_twisted.fyrehose.wire.address import can_be_packed, pack_address, unpack_ipv6_host
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode
-from fyrehose_twisted.fyrehose.wire.extension import encode_extension
+from fyrehose_twisted.fyrehose.wire.extension import ExtensionKind
 from fyrehose_twisted.fyrehose.wire.packets import (
     ANY_ADDRESS,
+    MAX_MEMBERS,
     MAX_SEQUENCE,
     Deliver,
     Dialect,
@@ -131,9 +134,34 @@ def test_version_1_has_no_form_with_an_ipv6_address() -> None:
         encode(Keepalive(HERE, token=b"", dialect=Dialect.V1))
 
 
-def test_a_leader_carries_ipv4_addresses_only() -> None:
-    with pytest.raises(UnencodableMessage, match="not an IPv4 address"):
-        encode_extension(Leader(bytes(16), 1, HERE))
+either = addresses | st.tuples(st.ip_addresses(v=4).map(str), st.integers(0, 65_535))
+
+
+@given(either, st.lists(either, max_size=MAX_MEMBERS).map(tuple), st.booleans())
+def test_a_leader_with_an_ipv6_address_has_a_form_of_its_own(
+    leader: Address, members: tuple[Address, ...], asks_head: bool
+) -> None:
+    packet = Leader(bytes(range(16)), 7, leader, asks_head, members)
+    datagram = encode(packet)
+    assert decode(datagram) == packet
+    has_ipv6 = any(":" in host for host, _ in (leader, *members))
+    assert datagram[1] == (ExtensionKind.LEADER6 if has_ipv6 else ExtensionKind.LEADER)
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [["::ffff:192.0.2.7"], ["ff02::1"], ["2001:db8::7", "fe80::1"], ["::"], ["::ffff:0.0.0.0", "::ffff:1.2.3.4"]],
+)
+def test_a_leader6_without_a_usable_ipv6_address_is_malformed(hosts: list[str]) -> None:
+    valid = encode(Leader(bytes(16), 1, HERE, members=(HERE,) * (len(hosts) - 1)))
+    body = bytearray(valid[:-4])
+    for number, host in enumerate(hosts):
+        start = 26 if number == 0 else 45 + 18 * (number - 1)
+        assert body[start : start + 16] == socket.inet_pton(socket.AF_INET6, HERE[0])
+        body[start : start + 16] = socket.inet_pton(socket.AF_INET6, host)
+    with pytest.raises(MalformedPacket) as caught:
+        decode(bytes(body) + zlib.crc32(body).to_bytes(4, "big"))
+    assert caught.value.reason == "address"
 
 
 @given(addresses, st.lists(ranges, min_size=1, max_size=5), st.sampled_from([PacketType.REQUEST, PacketType.FORWARD]))

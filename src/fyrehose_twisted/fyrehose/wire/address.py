@@ -22,9 +22,13 @@ def pack_address(address: Address) -> tuple[bytes, int]:
     :raises UnencodableMessage: if it is not an IP address and a port, or has a meaning on one link only.
     """
     host, port = address
+    if not 0 <= port <= 65_535:
+        raise UnencodableMessage(f"port {port} is outside 0..65535")
     if ":" not in host:
-        return pack_ipv4_address(address)
-    _check_port(port)
+        try:
+            return inet_pton(AF_INET, host), port
+        except (OSError, ValueError):  # inet_aton would also take "127.1"
+            raise UnencodableMessage(f"{host!r} is not an IPv4 address in dotted form") from None
     try:
         packed = inet_pton(AF_INET6, host)
     except (OSError, ValueError):
@@ -37,16 +41,6 @@ def pack_address(address: Address) -> tuple[bytes, int]:
     if problem is not None:
         raise UnencodableMessage(f"{host} is {problem}, which means nothing to other hosts")
     return packed, port
-
-
-def pack_ipv4_address(address: Address) -> tuple[bytes, int]:
-    """Return ADDR and PORT of ``address``. :raises UnencodableMessage: if it is not an IPv4 address and a port."""
-    host, port = address
-    _check_port(port)
-    try:
-        return inet_pton(AF_INET, host), port
-    except (OSError, ValueError):  # inet_aton would also take "127.1"
-        raise UnencodableMessage(f"{host!r} is not an IPv4 address in dotted form") from None
 
 
 def unpack_ipv6_host(packed: bytes) -> str:
@@ -62,6 +56,18 @@ def unpack_ipv6_host(packed: bytes) -> str:
     return inet_ntop(AF_INET6, packed)
 
 
+def map_host(packed: bytes) -> bytes:
+    """Return an ADDR as one of 16 bytes, which for an IPv4 address is the IPv4-mapped one."""
+    return packed if len(packed) == IPV6_SIZE else _MAPPED + packed
+
+
+def unpack_mapped_host(packed: bytes) -> str:
+    """Return the host in an ADDR of 16 bytes, which may be IPv4-mapped. Raises like :func:`unpack_ipv6_host`."""
+    if packed.startswith(_MAPPED):
+        return inet_ntop(AF_INET, packed[len(_MAPPED) :])
+    return unpack_ipv6_host(packed)
+
+
 def can_be_packed(address: Address) -> bool:
     """Return whether a packet can carry ``address``. A link-local address means nothing to hosts on other links."""
     try:
@@ -69,11 +75,6 @@ def can_be_packed(address: Address) -> bool:
     except UnencodableMessage:
         return False
     return True
-
-
-def _check_port(port: int) -> None:
-    if not 0 <= port <= 65_535:
-        raise UnencodableMessage(f"port {port} is outside 0..65535")
 
 
 def _ipv6_problem(packed: bytes) -> str | None:

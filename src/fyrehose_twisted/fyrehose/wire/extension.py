@@ -11,7 +11,7 @@ from enum import IntEnum, IntFlag
 from socket import inet_ntoa
 
 from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
-from fyrehose_twisted.fyrehose.wire.address import pack_ipv4_address
+from fyrehose_twisted.fyrehose.wire.address import IPV6_SIZE, map_host, pack_address, unpack_mapped_host
 from fyrehose_twisted.fyrehose.wire.packets import (
     MAX_HOLDINGS,
     MAX_MEMBERS,
@@ -37,6 +37,8 @@ class ExtensionKind(IntEnum):
     ASKED = 3
     LEADER = 4
     HEAD = 5
+    LEADER6 = 6
+    """LEADER with an IPv6 address. All its addresses have 16 bytes, and IPv4 addresses are IPv4-mapped."""
     DEPTH = 8
 
 
@@ -52,6 +54,8 @@ _HOLDING = struct.Struct(">QQ")
 _ASKED = struct.Struct(">BB16sQQL")
 _LEADER = struct.Struct(">BB16sQ4sHB")
 _MEMBER = struct.Struct(">4sH")
+_LEADER6 = struct.Struct(">BB16sQ16sHB")
+_MEMBER6 = struct.Struct(">16sH")
 _HEAD = struct.Struct(">BB16sQQ")
 _DEPTH = struct.Struct(">BB16sB")
 _CRC = struct.Struct(">L")
@@ -89,10 +93,13 @@ def _encode(packet: Extension) -> bytes:
                 raise UnencodableMessage(f"{len(members)} members do not fit a LEADER; it describes {MAX_MEMBERS}")
             _check_term(term)
             flags = _LeaderFlags.ASKS_HEAD if asks_head else 0
-            head = _LEADER.pack(
-                PacketType.EXTENSION, ExtensionKind.LEADER, token, term, *pack_ipv4_address(leader), flags
-            )
-            return head + b"".join(_MEMBER.pack(*pack_ipv4_address(member)) for member in members)
+            addresses = [pack_address(address) for address in (leader, *members)]
+            kind, layout, each = ExtensionKind.LEADER, _LEADER, _MEMBER
+            if any(len(host) == IPV6_SIZE for host, _ in addresses):
+                kind, layout, each = ExtensionKind.LEADER6, _LEADER6, _MEMBER6
+                addresses = [(map_host(host), port) for host, port in addresses]
+            head = layout.pack(PacketType.EXTENSION, kind, token, term, *addresses[0], flags)
+            return head + b"".join(each.pack(*address) for address in addresses[1:])
         case Head(token, term, highest):
             _check_term(term)
             _check_encodable(highest)
@@ -142,6 +149,15 @@ def _decode(kind: ExtensionKind, datagram: bytes) -> Extension:
             _, _, token, term, host, port, flags = _LEADER.unpack_from(datagram)
             members = tuple((inet_ntoa(host), port) for host, port in _MEMBER.iter_unpack(datagram[_LEADER.size :]))
             return Leader(token, term, (inet_ntoa(host), port), bool(flags & _LeaderFlags.ASKS_HEAD), members)
+        case ExtensionKind.LEADER6:
+            more = size - _LEADER6.size
+            _check_size(kind, size, 0 <= more <= MAX_MEMBERS * _MEMBER6.size and more % _MEMBER6.size == 0)
+            _, _, token, term, host, port, flags = _LEADER6.unpack_from(datagram)
+            rest = _MEMBER6.iter_unpack(datagram[_LEADER6.size :])
+            leader, *others = [(unpack_mapped_host(host), port) for host, port in ((host, port), *rest)]
+            if not any(":" in host for host, _ in (leader, *others)):
+                raise MalformedPacket("address", "LEADER6 without an IPv6 address")
+            return Leader(token, term, leader, bool(flags & _LeaderFlags.ASKS_HEAD), tuple(others))
         case ExtensionKind.HEAD:
             _check_size(kind, size, size == _HEAD.size)
             _, _, token, term, highest = _HEAD.unpack(datagram)

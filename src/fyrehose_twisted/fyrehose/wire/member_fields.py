@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from fyrehose_twisted.consensus.messages import EntryKind, LogEntry, MemberId, Membership
+from fyrehose_twisted.fyrehose.wire.address import can_be_packed
 from fyrehose_twisted.fyrehose.wire.member_messages import MemberData, NumberBounds, Seam
 from fyrehose_twisted.fyrehose.wire.packets import MAX_MEMBERS
 
@@ -68,15 +69,17 @@ def check_array(value: Any, count: int | None = None) -> Sequence[Any]:
     return value
 
 
-def _address(version: int | None) -> Callable[[Any], tuple[str, int]]:
+def _address(*, in_packets: bool) -> Callable[[Any], tuple[str, int]]:
     def check(value: Any) -> tuple[str, int]:
         host, port = check_array(value, 2)
         try:
             parsed = ip_address(host) if type(host) is str else None
         except ValueError:
             parsed = None
-        if parsed is None or str(parsed) != host or version not in (None, parsed.version):
-            raise InvalidField(f"{abbreviate(host)} is not an IP{'' if version is None else f'v{version}'} address")
+        if parsed is None or str(parsed) != host:
+            raise InvalidField(f"{abbreviate(host)} is not an IP address")
+        if in_packets and not can_be_packed((host, 0)):
+            raise InvalidField(f"{host} means nothing to clients on other hosts")
         if type(port) is not int or not 0 <= port <= 65_535:
             raise InvalidField(f"{abbreviate(port)} is not a port")
         return host, port
@@ -84,8 +87,8 @@ def _address(version: int | None) -> Callable[[Any], tuple[str, int]]:
     return check
 
 
-# Clients use IPv4 only, and are told of the leader's address.
-check_client_address, check_peer_address = _address(4), _address(None)
+# Clients are told of the leader's address.
+check_client_address, check_peer_address = _address(in_packets=True), _address(in_packets=False)
 
 
 def check_member(value: Any) -> MemberId:

@@ -104,6 +104,37 @@ def numbers(packets: Sequence[Packet]) -> list[int]:
     return [packet.sequence for packet in packets if isinstance(packet, Deliver)]
 
 
+@pytest.mark.parametrize(
+    ("flags", "leader", "members"),
+    [
+        (Flags.EXTENSIONS, ANY_ADDRESS, (OWN,)),
+        (Flags.EXTENSIONS | Flags.IPV4, ("2001:db8::2", 2323), (OWN, ("2001:db8::2", 2323))),
+        (Flags.EXTENSIONS | Flags.IPV6, ("2001:db8::2", 2323), (OWN, ("2001:db8::2", 2323))),
+    ],
+)
+def test_only_clients_that_know_them_are_told_ipv6_addresses_of_members(
+    member: Member, flags: Flags, leader: Address, members: Sequence[Address]
+) -> None:
+    other = "2001:db8::2", 2323
+    member.authority.leader, member.authority.members = other, (OWN, other)
+    member.join(ALICE, flags=flags)
+    assert member.sent(ALICE) == [Leader(TOKENS[ALICE], 4, leader, False, tuple(members))]
+
+
+def test_a_client_whose_address_no_packet_carries_is_repaired_by_the_leader_alone(member: Member) -> None:
+    client = "fe80::7%eth0", 4001
+    member.send((Keepalive(flags=Flags.EXTENSIONS), client))
+    member.grant(20_000)
+    member.node.lead(11, member.now, exact=True)
+    member.pass_time(PATIENCE + 2.0)
+    member.grant(20_000)
+    member.pass_time(0.1)
+    member.send((Keepalive(flags=Flags.EXTENSIONS), client))
+    member.sent()
+    member.send((Request(ANY_ADDRESS, 1, 10), client))
+    assert not any(isinstance(packet, Forward) for packet in member.sent(OTHER))
+
+
 def test_standby_tells_who_leads_and_acknowledges_nothing(member: Member) -> None:
     member.join(ALICE)
     assert member.sent(ALICE) == [Leader(TOKENS[ALICE], 4, OTHER, False, (OWN, OTHER))]

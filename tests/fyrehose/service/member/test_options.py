@@ -83,7 +83,12 @@ def member_of(text: str) -> MemberServiceConfig:
             f"{MEMBER} --peer-listen tcp:5:interface=0.0.0.0 --secret-file secret",
             "--peer-listen 0.0.0.0:5 is every address",
         ),
-        (f"{MEMBER} --advertise-host host", "--advertise-host 'host' is not an IPv4 address that clients can reach"),
+        (f"{MEMBER} --advertise-host host", "--advertise-host 'host' is not an IP address that clients can reach"),
+        (
+            f"{MEMBER} --advertise-host fe80::1",
+            "--advertise-host 'fe80::1' is not an IP address that clients can reach",
+        ),
+        (f"{MEMBER} --interface :: --secret-file secret", "--interface :: serves both IP versions, but a member tells"),
         (f"{MEMBER} --advertise-host 0.0.0.0", "--advertise-host '0.0.0.0' is no"),
         (f"{MEMBER} --dial tls:x", "must contain {host} and {port}"),
         (
@@ -142,6 +147,8 @@ def test_port_of_systemd_is_followed_by_that_for_members(monkeypatch: pytest.Mon
         (None, ("10.0.0.1", 1), ("10.0.0.1", 2), (("10.0.0.1", 1), ("10.0.0.1", 2))),
         (None, ("10.0.0.1", 1), ("10.9.0.1", 2), (("10.0.0.1", 1), ("10.9.0.1", 2))),
         ("192.0.2.1", ("0.0.0.0", 1), ("::", 2), (("192.0.2.1", 1), ("192.0.2.1", 2))),
+        (None, ("2001:db8::1", 1), ("2001:db8::1", 2), (("2001:db8::1", 1), ("2001:db8::1", 2))),
+        ("2001:db8::1", ("0.0.0.0", 1), ("::", 2), (("2001:db8::1", 1), ("2001:db8::1", 2))),
     ],
 )
 def test_advertised_addresses(advertise: str | None, client: Any, peer: Any, expected: Any) -> None:

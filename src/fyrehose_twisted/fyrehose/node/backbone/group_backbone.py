@@ -264,7 +264,8 @@ class GroupBackbone(Backbone):
         leads = self.state is not BackboneState.STANDBY and self._holds_lease(now)
         if keepalive.flags & Flags.EXTENSIONS:
             asks_head = leads and self._asks_head(address)
-            self._send(encode(self._make_leader(keepalive.token, asks_head=asks_head)), address)
+            leader = self._make_leader(keepalive.token, keepalive.flags, asks_head=asks_head)
+            self._send(encode(leader), address)
         if leads:
             super()._acknowledge(keepalive, address, now)
 
@@ -328,12 +329,17 @@ class GroupBackbone(Backbone):
 
     # Takeover
 
-    def _make_leader(self, token: bytes, *, asks_head: bool) -> Leader:
+    def _make_leader(self, token: bytes, flags: int, *, asks_head: bool) -> Leader:
+        """Return the LEADER for a client with ``flags``, without IPv6 addresses if it knows no LEADER6."""
         authority = self.authority
         # A leader without a lease may have a successor that it does not know.
         is_valid = self.state is BackboneState.STANDBY or self._holds_lease(self._now)
         leader = authority.leader if is_valid else None
-        return Leader(token, authority.term, ANY_ADDRESS if leader is None else leader, asks_head, authority.members)
+        members = authority.members
+        if not flags & (Flags.IPV4 | Flags.IPV6):
+            members = tuple(member for member in members if ":" not in member[0])
+            leader = None if leader is None or ":" in leader[0] else leader
+        return Leader(token, authority.term, ANY_ADDRESS if leader is None else leader, asks_head, members)
 
     def _asks_head(self, client: Address) -> bool:
         takeover = self._takeover
@@ -347,7 +353,8 @@ class GroupBackbone(Backbone):
         assert takeover is not None, "this backbone takes over"
         served = {one.address: one for one in self._client_table if one.flags & Flags.EXTENSIONS and one.token}
         for address in takeover.due_questions(served, now):
-            self._send(encode(self._make_leader(served[address].token, asks_head=True)), address)
+            client = served[address]
+            self._send(encode(self._make_leader(client.token, client.flags, asks_head=True)), address)
 
     @property
     def _takeover_deadline(self) -> float | None:

@@ -23,7 +23,7 @@ _FOR_CLIENTS = frozenset(
     (PacketType.DELIVER, PacketType.FETCHED, PacketType.FORWARD, PacketType.FORWARD6, PacketType.KEEPALIVE_ACK)
 )
 _EXTENSIONS_FOR_CLIENTS = frozenset(
-    (ExtensionKind.STATUS, ExtensionKind.ASKED, ExtensionKind.LEADER, ExtensionKind.DEPTH)
+    (ExtensionKind.STATUS, ExtensionKind.ASKED, ExtensionKind.LEADER, ExtensionKind.LEADER6, ExtensionKind.DEPTH)
 )
 
 

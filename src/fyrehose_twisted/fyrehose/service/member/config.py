@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.fyrehose.wire.address import can_be_packed
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, MAX_MEMBERS
 from fyrehose_twisted.net.addresses import endpoint_factory_from, format_address, ip_version
 from fyrehose_twisted.net.options import ServerEndpoint, parse_server_endpoint
+from fyrehose_twisted.net.udp import ANY_HOST
 from fyrehose_twisted.process.secret import check_secret
 
 CONTROL_EXAMPLE = "unix:/run/fyrehose-backbone/control"
@@ -52,10 +54,8 @@ class MemberServiceConfig:
             check_secret(self.secret)
         if self.dial is not None:
             endpoint_factory_from(self.dial)
-        if self.advertise is not None and (ip_version(self.advertise) != 4 or self.advertise == ANY_ADDRESS[0]):
-            raise ConfigurationError(
-                f"--advertise-host {self.advertise!r} is not an IPv4 address that clients can reach"
-            )
+        if self.advertise is not None and not (ip_version(self.advertise) and _is_reachable(self.advertise)):
+            raise ConfigurationError(f"--advertise-host {self.advertise!r} is not an IP address that clients can reach")
         endpoint = self.endpoint
         if not endpoint.local and self.secret is None:
             raise ConfigurationError(
@@ -80,21 +80,25 @@ class MemberServiceConfig:
         :param peer: address that the port for members is bound to.
         :raises ConfigurationError: if that is any address, and none is to be advertised.
         """
-        reached = self._reachable("--interface", client)
-        if ip_version(reached[0]) == 6:
+        if client[0] == ANY_HOST:
             raise ConfigurationError(
-                f"--interface {reached[0]}: members tell clients IPv4 addresses of one another; pass --advertise-host"
-                " with the one at which clients reach this member"
+                "--interface :: serves both IP versions, but a member tells clients one address of each other member:"
+                " choose an IPv4 or IPv6 address, or 0.0.0.0 with --advertise-host"
             )
-        return reached, self._reachable("--peer-listen", peer)
+        return self._reachable("--interface", client), self._reachable("--peer-listen", peer)
 
     def _reachable(self, option: str, bound: Address) -> Address:
         host, port = bound
         if self.advertise is not None:
             return self.advertise, port
-        if host in (ANY_ADDRESS[0], "::"):
+        if host in (ANY_ADDRESS[0], ANY_HOST):
             raise ConfigurationError(
                 f"{option} {format_address(bound)} is every address of this host: pass --advertise-host with the one at"
                 " which clients and other members reach it"
             )
         return bound
+
+
+def _is_reachable(host: str) -> bool:
+    """Return whether an IP address can be told to clients on other hosts."""
+    return host not in (ANY_ADDRESS[0], ANY_HOST) and can_be_packed((host, 0))

@@ -35,7 +35,7 @@ class MemberOptions(ServiceOptions):
             "advertise-host",
             None,
             None,
-            "IPv4 address at which clients and members reach this member [default: where it listens]",
+            "IP address at which clients and members reach this member [default: where it listens]",
         ],
         ["control", "c", None, "endpoint for the `fyrehose` command, such as unix:/run/node.sock (on loopback)"],
     ]
@@ -89,7 +89,8 @@ class MemberOptions(ServiceOptions):
         host, port = bound
         if port == 65_535:
             raise usage.UsageError(f"--port {port} leaves no port after it: pass --peer-listen, such as {PEER_EXAMPLE}")
-        return f"tcp:{port + 1 if port else 0}:interface={host}"
+        kind, interface = ("tcp6", host.replace(":", "\\:")) if ":" in host else ("tcp", host)
+        return f"{kind}:{port + 1 if port else 0}:interface={interface}"
 
     def _parse_control(self) -> str | None:
         if self["control"] is None:
