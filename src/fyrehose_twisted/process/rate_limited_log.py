@@ -1,4 +1,4 @@
-"""Warnings about peers, one for each source and kind in a minute."""
+"""Warnings about peers, one for each source, or IPv6 /64, and kind in a minute."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from twisted.logger import Logger
 
+from fyrehose_twisted.host_addresses import source_network
 from fyrehose_twisted.report_limiter import ReportLimiter
 
 
@@ -26,7 +27,7 @@ class RateLimitedLog:
 
         :param source: the peer, without parts that change with each connection.
         """
-        due = self._reports.is_due((kind, source), self._now())
+        due = self._reports.is_due((kind, source_network(source)), self._now())
         if due:
             self._log.warn(text, source=source, **fields)
         return due

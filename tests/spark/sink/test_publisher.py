@@ -40,10 +40,12 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     PacketType,
     Push,
 )
+from fyrehose_twisted.host_addresses import format_address
 from fyrehose_twisted.interfaces import Outputs
+from fyrehose_twisted.net.udp import any_interface, family_of
 from fyrehose_twisted.spark.sink import threaded_client as exchange_module
 from fyrehose_twisted.spark.sink.identity import wrap_by_position
-from fyrehose_twisted.spark.sink.publisher import BlockingPublisher
+from fyrehose_twisted.spark.sink.publisher import BlockingPublisher, parse_backbone
 from fyrehose_twisted.spark.sink.threaded_client import ThreadedClient, bind_towards
 
 DEADLINE = 120.0
@@ -55,7 +57,13 @@ class LoopbackBackbone(threading.Thread):
     """A backbone node on a socket in a thread, with controlled losses."""
 
     def __init__(
-        self, *, loss_in: float = 0.0, loss_out: float = 0.0, secret: bytes | None = None, last: int = 0
+        self,
+        *,
+        loss_in: float = 0.0,
+        loss_out: float = 0.0,
+        secret: bytes | None = None,
+        last: int = 0,
+        host: str = "127.0.0.1",
     ) -> None:
         super().__init__(daemon=True)
         rng = random.Random(7)
@@ -67,10 +75,10 @@ class LoopbackBackbone(threading.Thread):
         self.changed = threading.Condition()
         self._random = rng.random
         self._stopping = False
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket = socket.socket(family_of(host), socket.SOCK_DGRAM)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * 2**20)
-        self.socket.bind(("127.0.0.1", 0))
-        self.text = f"127.0.0.1:{self.socket.getsockname()[1]}"
+        self.socket.bind((host, 0))
+        self.text = format_address((host, self.socket.getsockname()[1]))
         self.start()
 
     def run(self) -> None:
@@ -89,7 +97,7 @@ class LoopbackBackbone(threading.Thread):
                     if datagram[0] & ~(CONFIRM | AGAIN) == PacketType.PUSH and self._random() < self.loss_in:
                         self.lost += 1
                     else:
-                        self.node.receive_batch(Batch.pack([(datagram, peer)]), time())
+                        self.node.receive_batch(Batch.pack([(datagram, peer[:2])]), time())
             with self.changed:
                 self._send()
                 self.changed.notify_all()
@@ -132,7 +140,7 @@ class LoopbackBackbone(threading.Thread):
     def stop(self) -> None:
         """Stop answering, like a host without power, but keep the port in use."""
         self._stopping = True
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bell:
+        with socket.socket(self.socket.family, socket.SOCK_DGRAM) as bell:
             bell.sendto(b"", self.socket.getsockname())
         self.join(DEADLINE)
 
@@ -290,6 +298,23 @@ def test_a_blocking_publisher_needs_the_secret_of_the_backbone(start: Start) -> 
         pass
 
 
+@pytest.mark.skipif(any_interface() != "::", reason="this host has no IPv6")
+@pytest.mark.parametrize("secret", [None, SECRET])
+def test_a_blocking_publisher_reaches_a_backbone_over_ipv6(start: Start, secret: bytes | None) -> None:
+    backbone = start(host="::1", secret=secret)
+    assert backbone.text.startswith("[::1]:")
+    with publishing(backbone, secret=secret) as publisher:
+        publisher.publish(wrapped(numbers(5)))
+        publisher.flush()
+    assert backbone.distinct() == numbers(5)
+
+
+@pytest.mark.parametrize("text", ["::1:2323", "[::1]", "[1.2.3.4]:5", "[::1]:0", "[]:5"])
+def test_an_ipv6_backbone_needs_brackets_and_a_port(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"is not HOST:PORT, such as 127.0.0.1:2323 or \[::1\]:2323"):
+        parse_backbone(text)
+
+
 def test_an_idle_publisher_sends_keepalives_and_a_goodbye(start: Start) -> None:
     backbone = start()
     with publishing(backbone) as publisher:
@@ -330,7 +355,7 @@ def test_an_invalid_backbone_address_is_refused(text: str) -> None:
 
 
 def test_an_unknown_backbone_host_is_an_error() -> None:
-    with pytest.raises(OperationalError, match=r"'no-such-host.invalid' has no IPv4 address"):
+    with pytest.raises(OperationalError, match=r"'no-such-host.invalid' has no IP address"):
         BlockingPublisher("no-such-host.invalid:2323").__enter__()
 
 

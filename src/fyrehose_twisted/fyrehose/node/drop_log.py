@@ -6,6 +6,7 @@ from collections import Counter
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.events import PacketDropped
+from fyrehose_twisted.host_addresses import source_network
 from fyrehose_twisted.report_limiter import ReportLimiter
 
 SOURCES_REMEMBERED = 1024
@@ -13,7 +14,7 @@ SOURCES_REMEMBERED = 1024
 
 
 class DropLog:
-    """Drop counters of one node. Reports each source and reason at most once a minute."""
+    """Drop counters of one node. Reports each source, or IPv6 /64, and reason at most once a minute."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -23,6 +24,6 @@ class DropLog:
     def record(self, reason: str, peer: Address, detail: str, now: float) -> PacketDropped | None:
         """Count a drop. Return the event to report, or ``None`` if this source was reported recently."""
         self.counts[reason] += 1
-        if not self._reports.is_due((peer[0], reason), now, SOURCES_REMEMBERED):
+        if not self._reports.is_due((source_network(peer[0]), reason), now, SOURCES_REMEMBERED):
             return None
         return PacketDropped(reason, peer, detail)

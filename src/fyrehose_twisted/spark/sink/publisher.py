@@ -13,7 +13,9 @@ from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge, NotConnected, OperationalError
 from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig, WindowConfig
 from fyrehose_twisted.fyrehose.node.client.client import Client
+from fyrehose_twisted.fyrehose.wire.address import can_be_packed
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, MAX_DELIVERABLE
+from fyrehose_twisted.host_addresses import address_from_socket
 from fyrehose_twisted.spark.sink.threaded_client import ThreadedClient, bind_towards
 
 KERNEL_BUFFER = 4 * 2**20
@@ -69,13 +71,16 @@ class BlockingPublisher:
         """Connect.
 
         :raises ConfigurationError: if the backbone is not ``HOST:PORT``.
-        :raises OperationalError: if its name has no IPv4 address.
+        :raises OperationalError: if its name has no IP address.
         :raises NotConnected: if it does not answer in time.
         """
         addresses = resolve_backbones(self.backbone)
         sock = bind_towards(addresses[0], KERNEL_BUFFER)
         # A token is valid for one address, so the client needs its own address if there is a secret.
-        own = ANY_ADDRESS if self._secret is None else sock.getsockname()
+        own = ANY_ADDRESS if self._secret is None else address_from_socket(sock.getsockname())
+        if not can_be_packed(own):
+            sock.close()
+            raise ConfigurationError(f"a secret requires an address that packets can carry, unlike {own[0]}")
         config = ClientConfig(raw=True, journal=False, secret=self._secret, address=own, outbox=self._outbox)
         room = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
         self._client = ThreadedClient(Client(addresses, config, SystemRandom(), time(), receive_buffer=room), sock)
@@ -145,8 +150,12 @@ class BlockingPublisher:
 def parse_backbone(backbone: str) -> Address:
     """Parse ``HOST:PORT``. :raises ConfigurationError: if ``backbone`` does not have that form."""
     host, _, port = backbone.rpartition(":")
-    if not host or not (port.isascii() and port.isdecimal()) or not 1 <= int(port) <= 65_535:
-        raise ConfigurationError(f"backbone {backbone!r} is not HOST:PORT, such as 127.0.0.1:2323")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if bracketed:
+        host = host[1:-1]
+    is_number = port.isascii() and port.isdecimal() and len(port) <= 5
+    if not host or (":" in host) != bracketed or not is_number or not 1 <= int(port) <= 65_535:
+        raise ConfigurationError(f"backbone {backbone!r} is not HOST:PORT, such as 127.0.0.1:2323 or [::1]:2323")
     return host, int(port)
 
 
@@ -156,10 +165,10 @@ def parse_backbones(backbones: str) -> list[Address]:
 
 
 def resolve_backbones(backbones: str) -> list[Address]:
-    """Resolve ``HOST:PORT`` or several, separated by commas, to IPv4 addresses and ports.
+    """Resolve ``HOST:PORT`` or several, separated by commas, to IP addresses and ports.
 
     :raises ConfigurationError: if one has another form.
-    :raises OperationalError: if no host has an IPv4 address.
+    :raises OperationalError: if no host has an IP address.
     """
     parse_backbones(backbones)
     addresses, problems = [], []
@@ -174,13 +183,24 @@ def resolve_backbones(backbones: str) -> list[Address]:
 
 
 def resolve_backbone(backbone: str) -> Address:
-    """Resolve ``HOST:PORT`` to an IPv4 address and port.
+    """Resolve ``HOST:PORT`` to an IP address and port: IPv4 if there is one with a route, else IPv6.
 
     :raises ConfigurationError: if ``backbone`` does not have that form.
-    :raises OperationalError: if the host has no IPv4 address.
+    :raises OperationalError: if the host has no IP address.
     """
     host, port = parse_backbone(backbone)
     try:
-        return socket.gethostbyname(host), port
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
     except (OSError, UnicodeError) as error:
-        raise OperationalError(f"{host!r} has no IPv4 address ({error})") from error
+        raise OperationalError(f"{host!r} has no IP address ({error})") from error
+    addresses = sorted((address_from_socket(name) for *_, name in found), key=lambda address: ":" in address[0])
+    return next(filter(_has_route, addresses), addresses[0])
+
+
+def _has_route(address: Address) -> bool:
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)
+    except OSError:
+        return False
+    return True

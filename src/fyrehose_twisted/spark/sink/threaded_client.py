@@ -17,6 +17,7 @@ from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.errors import NotConnected, PublishTimeout
 from fyrehose_twisted.fyrehose.events import ClientFailed, Connected, KeepaliveAcked, MessagesExpired, MessagesPublished
 from fyrehose_twisted.fyrehose.node.client.client import Client
+from fyrehose_twisted.host_addresses import format_address, host_version
 from fyrehose_twisted.net.gso import RECEIVE_BYTES, SegmentingSocket, coalesce
 from fyrehose_twisted.wording import pluralize
 
@@ -183,11 +184,10 @@ class ThreadedClient(Thread):
                     self._changed.notify_all()
 
     def _timeout_error(self, tickets: list[int]) -> Exception:
-        host, port = self._node.backbone
         text = (
-            f"message {min(tickets):,}, counted from 0, did not come back from the backbone {host}:{port} within"
-            f" {self._node.config.outbox.timeout:g} s; {self.published:,} did. The backbone last answered"
-            f" {max(0.0, time() - self._last_ack_at):.1f} s ago"
+            f"message {min(tickets):,}, counted from 0, did not come back from the backbone"
+            f" {format_address(self._node.backbone)} within {self._node.config.outbox.timeout:g} s;"
+            f" {self.published:,} did. The backbone last answered {max(0.0, time() - self._last_ack_at):.1f} s ago"
         )
         for name, count in self._bursts.errors.most_common(1):
             text += f"; not sent: {pluralize(count, 'datagram')} ({os.strerror(getattr(errno, name, 0))})"
@@ -216,13 +216,14 @@ def bind_towards(peer: Address, buffer: int) -> socket.socket:
     :param buffer: socket buffer size requested for each direction, in bytes.
     :raises NotConnected: if there is no route.
     """
+    family = socket.AF_INET6 if host_version(peer[0]) == 6 else socket.AF_INET
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(peer)
             host = probe.getsockname()[0]
     except OSError as error:
-        raise NotConnected(f"there is no route to the backbone {peer[0]}:{peer[1]}: {error.strerror}") from error
-    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        raise NotConnected(f"there is no route to the backbone {format_address(peer)}: {error.strerror}") from error
+    sock = socket.socket(family, socket.SOCK_DGRAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
     sock.bind((host, 0))
