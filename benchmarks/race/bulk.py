@@ -44,7 +44,11 @@ class Cell(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Address of the broker."""
+    """Address of the broker.
+
+    :ivar ports: for publishers and for subscribers.
+    :ivar pid: process whose CPU time counts.
+    """
 
     system: str
     ports: tuple[int, int]
@@ -237,7 +241,7 @@ class Load:
             if slowest != before:
                 moved_at = now
             elif now > moved_at + STALL:
-                written_off = self.sent - slowest
+                written_off, moved_at = self.sent - slowest, now
             if self.sent - slowest - written_off < window:
                 self.publish()
                 self.drain(0)
@@ -342,7 +346,7 @@ class UdpLoad(Load):
 
     def __init__(self, target: Target, cell: Cell) -> None:
         super().__init__(target, cell)
-        self.address = ("127.0.0.1", target.ports[0])
+        self.address = ("127.0.0.1", target.ports[1])
         push = encode_push(bytes(cell.size))
         self.step = len(push)
         self.per_chunk = min(MAX_SEGMENTS, LARGEST_BURST // self.step)
@@ -360,7 +364,7 @@ class UdpLoad(Load):
             self.watch(subscriber)
         self.publisher.close()
         self.publisher = bare_socket()
-        self.publisher.connect(self.address)
+        self.publisher.connect(("127.0.0.1", self.target.ports[0]))
         self.publisher.setsockopt(socket.SOL_UDP, UDP_SEGMENT, self.step)
         deadline = time.monotonic() + 15
         while len(self.acknowledged) < self.cell.fan_out:

@@ -70,11 +70,18 @@ def free_port(kind: socket.SocketKind) -> int:
 class Broker:
     """A running broker.
 
+    :param core: core to bind it to; ``None`` for all.
     :ivar ports: for publishers and for subscribers; most brokers have one for both.
     """
 
     def __init__(
-        self, name: str, command: list[str], ports: tuple[int, int], log: Path, place: Place = ON_LOOPBACK
+        self,
+        name: str,
+        command: list[str],
+        ports: tuple[int, int],
+        log: Path,
+        place: Place = ON_LOOPBACK,
+        core: int | None = BROKER_CORE,
     ) -> None:
         self.name = name
         self.ports = ports
@@ -82,7 +89,9 @@ class Broker:
         self._log = log
         command = [*place.enter, *command]
         with open(log, "wb") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=output, preexec_fn=lambda: pin(BROKER_CORE))
+            self.process = subprocess.Popen(
+                command, stdout=output, stderr=output, preexec_fn=None if core is None else lambda: pin(core)
+            )
 
     def wait_for_listener(self) -> None:
         """Wait until the TCP ports accept connections."""
