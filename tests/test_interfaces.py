@@ -122,6 +122,14 @@ def event_window(directory: Path) -> Any:
     return EventWindow(1_000)
 
 
+def payload_sealer(directory: Path) -> Any:
+    from fyrehose_twisted.sealing.key_ring import KeyRing
+    from fyrehose_twisted.sealing.keys import SealKey
+    from fyrehose_twisted.sealing.sealer import PayloadSealer
+
+    return PayloadSealer(KeyRing("fyrehose://default", [SealKey("aes-256-gcm", bytes(32))]), Random(1))
+
+
 def journal_history(directory: Path) -> Any:
     from fyrehose_twisted.parcels.service.journal_history import JournalHistory
 
@@ -160,6 +168,7 @@ MAKERS: dict[str, Callable[[Path], Any] | None] = {
     "fyrehose_twisted.parcels.service.journal_history.JournalHistory": journal_history,
     "fyrehose_twisted.parcels.service.events_api.OrderedEventsMixin": ordered_events,
     "fyrehose_twisted.parcels.client.http.Body": body,
+    "fyrehose_twisted.sealing.sealer.PayloadSealer": payload_sealer,
 }
 """Factories of objects, for classes whose attributes exist only on instances."""
 

@@ -188,6 +188,34 @@ class IMessageStore(Interface):
         """Return at most ``limit`` stored numbers from ``first`` to ``last``, lowest first."""
 
 
+class IPayloadSealer(Interface):
+    """Sealing of a publisher's payloads."""
+
+    overhead = Attribute("Bytes that sealing adds to a payload at most.")
+
+    def seal(payloads: Sequence[bytes], envelopes: Sequence[bytes], now: float) -> list[bytes]:
+        """Return sealed payloads. Payloads that are sealed together may share a signature.
+
+        :param envelopes: what precedes each payload in DATA; bound to it.
+        """
+
+
+class IPayloadOpener(Interface):
+    """Opening of the payloads that a subscriber receives."""
+
+    def open(payload: bytes, envelope_size: int) -> Any:
+        """Open a payload.
+
+        :param payload: DATA.
+        :param envelope_size: bytes of envelope at its start.
+        :return: an :class:`~fyrehose_twisted.sealing.outcome.OpenedPayload`, or a
+            :class:`~fyrehose_twisted.sealing.outcome.Refusal` if the payload must not be delivered.
+        """
+
+    def admit(opened: Any, sequence: int) -> bool:
+        """Record that the payload of a message is about to be delivered. Return whether it was not delivered before."""
+
+
 class ISubscriber(Interface):
     """Callbacks of a subscriber. They take batches for throughput."""
 

@@ -18,6 +18,8 @@ from documented.environments import CORE, Environments
 from documented.pages import Page, installs_of
 from documented.terminal import DEFAULT_PORTS, HANGS, LOOKS, Terminal, pattern_of, run_page
 
+from fyrehose_twisted.sealing.outcome import Refusal
+
 ROOT = Path(__file__).resolve().parents[2]
 BACKBONE = "twistd -n --pidfile= --logfile=backbone.log fyrehose-backbone --settle-time 0 &"
 JOINED = "... client 127.0.0.1:... joined\n"
@@ -48,7 +50,7 @@ def test_table_of_drop_reasons_is_complete() -> None:
     calls = r"""(?:drop\w*\(|MalformedPacket\(|drops\.counts\[|return |else )\s*"([a-z_]+)(?="[,)\]\n])"""
     page = (ROOT / "docs" / "protocol" / "fyrehose.md").read_text(encoding="utf-8")
     table = page.partition("## Why packets are dropped")[2]
-    assert set(re.findall(calls, code)) == set(re.findall(r"^\| `([a-z_]+)`", table, re.MULTILINE))
+    assert {*re.findall(calls, code), *Refusal} == set(re.findall(r"^\| `([a-z_]+)`", table, re.MULTILINE))
 
 
 @pytest.mark.extended

@@ -31,6 +31,7 @@ EXTRAS_OF = {
     "parcels/client/http_client.py": {"web"},
     "parcels/web/webhooks/http_sender.py": {"web"},
     "query/": {"query"},
+    "sealing/": {"keys"},
     "sim/pytest_plugin.py": {"test"},
     "spark/": {"spark"},
     "experiments/sweep/": {"spark", "report"},

@@ -17,6 +17,7 @@ from fyrehose_twisted.hydra.cli import parser as hydra
 from fyrehose_twisted.journal.cli import parser as journal
 from fyrehose_twisted.parcels.cli import parser as parcels
 from fyrehose_twisted.process.arguments import ArgumentParser, parse_count, parse_positive, parse_seconds
+from fyrehose_twisted.sealing.cli import parser as sealing
 from fyrehose_twisted.sim.runs import cli as simulate
 from fyrehose_twisted.sim.runs.cli import print_error
 
@@ -199,6 +200,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="record in FILE how many lines are published; the same input, even if it has grown, is resumed after them",
     )
+    _add_seal_key_file(pub, "seal messages with the first key of FILE, so that only holders of a key can read them")
+    pub.add_argument(
+        "--sign-key-file", metavar="FILE", help="sign sealed messages with the private key in FILE; see fyrehose key"
+    )
     pub.add_argument(
         "--kept",
         type=parse_count,
@@ -230,6 +235,10 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--count", type=parse_count, metavar="N", help="stop after N messages")
     sub.add_argument("--format", choices=("lines", "json"), default="lines", help="output format [%(default)s]")
     sub.add_argument("--raw", action="store_true", help="print messages as on the wire, with envelopes and repeats")
+    _add_seal_key_file(sub, "open messages with the keys in FILE, and drop those that are not sealed with one of them")
+    sub.add_argument(
+        "--allow-plain", action="store_true", help="with --seal-key-file, print messages that are not sealed, too"
+    )
     sub.add_argument(
         "--keepalive",
         type=_interval,
@@ -246,12 +255,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     simulate.add_parser(commands, _scenarios)
     journal.add_parser(commands, _strip_framing, _envelope_finder)
+    sealing.add_parser(commands)
     backbone.add_parser(commands)
     parcels.add_parser(commands)
     hydra.add_parser(commands)
     freenet.add_parser(commands)
     doctor.add_parser(commands)
     return parser
+
+
+def _add_seal_key_file(parser: argparse.ArgumentParser, about: str) -> None:
+    parser.add_argument("--seal-key-file", metavar="FILE", help=f"{about}; read again on SIGHUP")
 
 
 class _AddBackbone(argparse.Action):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -21,7 +21,7 @@ class Message(NamedTuple):
     received_at: int
     """UTC microseconds since 1970."""
     data: bytes
-    """Published data, without the envelope."""
+    """Published data, without the envelope and the seal."""
     payload: bytes
     """DATA as received from the wire."""
 
@@ -44,11 +44,18 @@ class MessageColumns(NamedTuple):
     """DATA as received from the wire."""
     envelope_size: int
     """Bytes of envelope at the start of each payload."""
+    opened: Sequence[bytes] | None = None
+    """Published data of sealed payloads; ``None`` if they are not sealed."""
 
     def messages(self) -> Iterator[Message]:
         """Yield the messages."""
-        published = itemgetter(slice(self.envelope_size, None))
-        data = map(published, self.payloads) if self.envelope_size else self.payloads
+        data: Iterable[bytes]
+        if self.opened is not None:
+            data = self.opened
+        elif self.envelope_size:
+            data = map(itemgetter(slice(self.envelope_size, None)), self.payloads)
+        else:
+            data = self.payloads
         return map(_make_message, zip(self.numbers, self.times, data, self.payloads, strict=True))
 
 
@@ -79,9 +86,10 @@ class Messages(Sequence[Message]):
         if isinstance(index, slice):
             return list(self)[index]
         row = index if index >= 0 else index + self._length
-        for numbers, times, payloads, envelope in self._columns:
+        for numbers, times, payloads, envelope, opened in self._columns:
             if 0 <= row < len(payloads):
-                return Message(numbers[row], times[row], payloads[row][envelope:], payloads[row])
+                data = payloads[row][envelope:] if opened is None else opened[row]
+                return Message(numbers[row], times[row], data, payloads[row])
             row -= len(payloads)
         raise IndexError(f"message {index} of {self._length}")
 
@@ -301,6 +309,7 @@ class BackboneCounters:
 class ClientCounters:
     """Counters of a client since its start. Drops are counted by reason in ``drops``.
 
+    :ivar opened: sealed payloads that were opened.
     :ivar skipped: numbers that backbones which took over from one another left unused.
     :ivar leader_changes: times that another backbone took over, or the same one again.
     """
@@ -309,6 +318,7 @@ class ClientCounters:
     delivered: int = 0
     duplicates: int = 0
     repeats: int = 0
+    opened: int = 0
     repaired: int = 0
     lost: int = 0
     skipped: int = 0

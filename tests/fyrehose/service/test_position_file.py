@@ -19,10 +19,22 @@ from fyrehose_twisted.fyrehose.service.position_file import (
     runs_before,
 )
 from fyrehose_twisted.repeats import EnvelopeRun
+from fyrehose_twisted.sealing.replay import TableState, WindowState
 
 numbers = st.integers(0, 2**64 - 1)
 runs = st.lists(st.builds(EnvelopeRun, numbers, numbers, numbers, numbers), max_size=5).map(tuple)
-places = st.builds(SubscriberPosition, st.integers(1, 2**48), st.none() | st.integers(0, 2**32 - 1), runs)
+windows = st.builds(
+    WindowState,
+    st.binary(min_size=16, max_size=16),
+    numbers,
+    numbers,
+    st.lists(st.tuples(numbers, numbers), max_size=3).map(tuple),
+)
+tables = st.builds(
+    TableState, st.text(max_size=60), st.integers(-1, 2**63 - 1), st.lists(windows, max_size=3).map(tuple)
+)
+checksums = st.none() | st.integers(0, 2**32 - 1)
+places = st.builds(SubscriberPosition, st.integers(1, 2**48), checksums, runs, st.lists(tables, max_size=2).map(tuple))
 
 PATH = Path("state")
 

@@ -12,13 +12,12 @@ from twisted.internet.defer import CancelledError
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import MessageNotKept, MessageTooLarge, StateFileError
+from fyrehose_twisted.fyrehose.cli.keys import KeyReload, keys_from_options
 from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig
 from fyrehose_twisted.fyrehose.node.client.publishing.linger import QUIET_TIME
 from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
 from fyrehose_twisted.fyrehose.protocol.publisher_file import PublisherState, chain_checksum
 from fyrehose_twisted.fyrehose.service.connect import join
-from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
-from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE
 from fyrehose_twisted.process.line_publisher import LinePublisher
 from fyrehose_twisted.process.terminal import open_input, print_error, print_hint, secret_from_options
 from fyrehose_twisted.wording import pluralize
@@ -34,7 +33,7 @@ class MessagePublisher(LinePublisher):
     """Publisher of input lines."""
 
     def __init__(self, publisher: PublisherProtocol, kept: int) -> None:
-        super().__init__(MAX_DELIVERABLE if publisher.config.outbox.raw else MAX_ENVELOPED, "messages", BATCH_LINES)
+        super().__init__(publisher.max_message, "messages", BATCH_LINES)
         self._publisher = publisher
         self._kept = kept
 
@@ -113,10 +112,12 @@ async def publish(options: argparse.Namespace, reactor: Any) -> int:
     config = ClientConfig(
         outbox=OutboxConfig(raw=options.raw, timeout=options.timeout), secret=secret_from_options(options)
     )
+    keys = keys_from_options(options)
     path = options.publisher_state
     state = None if path is None else PublisherState(Path(path), options.backbone)
-    with nullcontext() if state is None else closing(state):
+    with nullcontext() if state is None else closing(state), KeyReload(keys, reactor):
         protocol = PublisherProtocol(config, state=state)
+        protocol.sealer = None if keys is None else keys.sealer
         publisher = await join(reactor, protocol, options.backbone, timeout=options.connect_timeout)
         lines = (
             MessagePublisher(publisher, options.kept)

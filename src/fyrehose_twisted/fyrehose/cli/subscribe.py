@@ -7,6 +7,7 @@ import base64
 import json
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,15 +15,19 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
-from fyrehose_twisted.errors import StateFileError
+from fyrehose_twisted.errors import ConfigurationError, StateFileError
+from fyrehose_twisted.fyrehose.cli.keys import KeyReload, keys_from_options
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.events import Message
+from fyrehose_twisted.fyrehose.events import Message, PacketDropped
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol
 from fyrehose_twisted.fyrehose.service.connect import join
 from fyrehose_twisted.fyrehose.service.position_file import PositionFile, SubscriberPosition, runs_before
 from fyrehose_twisted.interfaces import IDatagramNode
 from fyrehose_twisted.process.terminal import StandardOutput, print_error, secret_from_options
+from fyrehose_twisted.sealing.key_source import KeySource
+from fyrehose_twisted.sealing.opener import PayloadOpener
+from fyrehose_twisted.sealing.outcome import Refusal
 
 SAVE_INTERVAL = 0.5
 """Minimum number of seconds between two writes of the state file."""
@@ -52,6 +57,20 @@ class MessagePrinter(SubscriberProtocol):
         if self._remaining == 0 and not self.done.called:
             self.done.callback(None)
 
+    def event_received(self, event: Any) -> None:
+        """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.event_received`."""
+        if isinstance(event, PacketDropped) and event.reason in set(Refusal):
+            print(f"fyrehose: dropped ({event.reason}): {event.detail}", file=sys.stderr)
+        else:
+            super().event_received(event)
+
+    def print_dropped(self) -> None:
+        """Print how many messages were dropped because of their seals, if any."""
+        counts = Counter() if self.node is None else self.node.drops.counts
+        dropped = [f"{counts[reason]:,} {reason}" for reason in Refusal if counts[reason]]
+        if dropped:
+            print(f"fyrehose: dropped in all: {', '.join(dropped)}", file=sys.stderr)
+
     def messages_lost(self, first: int, last: int) -> None:
         print(f"fyrehose: lost {first} to {last}: no client that was asked holds them", file=sys.stderr)
 
@@ -64,6 +83,7 @@ class ResumingPrinter(MessagePrinter):
     """Subscriber that prints messages and resumes at the position in a state file.
 
     :param file: state file, which is updated after standard output has accepted the messages.
+    :param payload_opener: opener of sealed payloads, whose windows are part of the state.
     """
 
     def __init__(
@@ -74,8 +94,14 @@ class ResumingPrinter(MessagePrinter):
         output: StandardOutput,
         file: PositionFile,
         reactor: Any,
+        payload_opener: PayloadOpener | None = None,
     ) -> None:
         super().__init__(config, count, format_message, output)
+        self._payload_opener = payload_opener
+        if payload_opener is not None:
+            payload_opener.track_admissions()
+            if file.position is not None:
+                payload_opener.restore(file.position.replay)
         self._file = file
         self._reactor = reactor
         self._position = self._written_position = file.position
@@ -137,7 +163,10 @@ class ResumingPrinter(MessagePrinter):
         place, node = self._position, self.node
         if place is not None and place != self._written_position:
             runs = () if node is None else runs_before(node.repeats.runs(), place.next)
-            self._file.write(place._replace(runs=runs))
+            opener = self._payload_opener
+            # The last message is received again.
+            replay = () if opener is None else opener.replay_state(place.next - (place.checksum is not None))
+            self._file.write(place._replace(runs=runs, replay=replay))
             self._written_position = place
             self._save_at = self._reactor.seconds() + SAVE_INTERVAL
 
@@ -178,6 +207,9 @@ def _format_json(message: Message) -> bytes:
 
 async def subscribe(options: argparse.Namespace, reactor: Any) -> int:
     """Run the command and return its exit status."""
+    keys = keys_from_options(options)
+    if options.raw and keys is not None:
+        raise ConfigurationError("--raw prints messages as on the wire, sealed; omit it or --seal-key-file")
     config = ClientConfig(
         start=options.start, raw=options.raw, keepalive_interval=options.keepalive, secret=secret_from_options(options)
     )
@@ -185,22 +217,35 @@ async def subscribe(options: argparse.Namespace, reactor: Any) -> int:
     format_message = _format_json if options.format == "json" else _format_line
     if options.state is None:
         return await _run_printer(
-            MessagePrinter(config, options.count, format_message, output), output, options, reactor
+            MessagePrinter(config, options.count, format_message, output), output, options, reactor, keys
         )
     file = PositionFile(Path(options.state))
     try:
         if file.position is not None:
             config = replace(config, start=file.position.next - (file.position.checksum is not None))
-        printer = ResumingPrinter(config, options.count, format_message, output, file, reactor)
-        return await _run_printer(printer, output, options, reactor)
+        opener = None if keys is None else keys.opener
+        printer = ResumingPrinter(config, options.count, format_message, output, file, reactor, opener)
+        return await _run_printer(printer, output, options, reactor, keys)
     finally:
         file.close()
 
 
 async def _run_printer(
-    printer: MessagePrinter, output: StandardOutput, options: argparse.Namespace, reactor: Any
+    printer: MessagePrinter,
+    output: StandardOutput,
+    options: argparse.Namespace,
+    reactor: Any,
+    keys: KeySource | None,
 ) -> int:
     output.open(reactor)
+    printer.opener = None if keys is None else keys.opener
+    with KeyReload(keys, reactor):
+        return await _print_until_ended(printer, output, options, reactor)
+
+
+async def _print_until_ended(
+    printer: MessagePrinter, output: StandardOutput, options: argparse.Namespace, reactor: Any
+) -> int:
     await join(reactor, printer, options.backbone, timeout=options.connect_timeout)
     output.register(printer, printer.output_drained if isinstance(printer, ResumingPrinter) else None)
     ended: Deferred[object] = Deferred()
@@ -222,6 +267,7 @@ async def _run_printer(
         if not output.unwritten_bytes:
             printer.save()
     output.end()
+    printer.print_dropped()
     await printer.leave()
     await output.wait_closed(reactor, patience)
     return 0 if problem is None else print_error(problem)

@@ -30,7 +30,14 @@ from fyrehose_twisted.fyrehose.events import (
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.protocol.drops import _log_drop
 from fyrehose_twisted.fyrehose.wire.packets import Holding
-from fyrehose_twisted.interfaces import IDatagramNode, IMessageStore, ISeamListener, ISubscriber
+from fyrehose_twisted.interfaces import (
+    IDatagramNode,
+    IMessageStore,
+    IPayloadOpener,
+    IPayloadSealer,
+    ISeamListener,
+    ISubscriber,
+)
 from fyrehose_twisted.net.addresses import format_address
 from fyrehose_twisted.net.datagram_protocol import DatagramNodeProtocol
 from fyrehose_twisted.net.udp import UNTUNED_BUFFER
@@ -40,6 +47,8 @@ class ClientProtocol(DatagramNodeProtocol):
     """Base of subscribers and publishers: a client of the backbone at :attr:`backbone`, or of :attr:`backbones`.
 
     :param store: message store for repairs; by default in memory.
+    :ivar sealer: seals the payloads that are published, and :attr:`opener` opens those that are received; ``None`` for
+        payloads that are not sealed. Set them before the port is bound.
     :ivar backbone: IP address and port, set by :func:`~fyrehose_twisted.fyrehose.service.connect.join`; of the one
         that leads, if backbones take over from one another.
     :ivar backbones: addresses of the backbones, if they take over from one another.
@@ -54,6 +63,8 @@ class ClientProtocol(DatagramNodeProtocol):
         self.backbone: Address = ("127.0.0.1", 2323)
         self.backbones: Sequence[Address] = ()
         self.connected_first: Deferred[None] = Deferred()
+        self.sealer: IPayloadSealer | None = None
+        self.opener: IPayloadOpener | None = None
         self._store = store
 
     def backbone_connected(self) -> None:
@@ -90,6 +101,8 @@ class ClientProtocol(DatagramNodeProtocol):
             store=self._store,
             receive_buffer=size,
             publisher=publisher,
+            sealer=self.sealer,
+            opener=self.opener,
         )
 
     def _publisher_identity(self) -> tuple[bytes, int] | None:

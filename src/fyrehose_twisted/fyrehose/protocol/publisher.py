@@ -12,6 +12,7 @@ from fyrehose_twisted.errors import ConfigurationError, MessageNotKept, NotConne
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.events import MessagesExpired, MessagesPublished
 from fyrehose_twisted.fyrehose.node.client.publishing.durability import DurabilityExpired
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import max_payload
 from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol
 from fyrehose_twisted.fyrehose.protocol.linger import Linger
 from fyrehose_twisted.fyrehose.protocol.publisher_file import PublisherState
@@ -67,6 +68,11 @@ class PublisherProtocol(SubscriberProtocol):
     def _may_leave_at(self) -> float:
         node = self.node
         return 0.0 if node is None or self.transport is None else node.may_leave_at
+
+    @property
+    def max_message(self) -> int:
+        """Maximum size of a message in bytes."""
+        return max_payload(self.config.outbox, self.sealer)
 
     @property
     def pending(self) -> int:

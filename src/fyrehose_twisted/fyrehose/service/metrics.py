@@ -62,6 +62,7 @@ _CLIENT_COUNTERS = {
     "delivered": "Messages delivered to the application, in order",
     "duplicates": "Duplicates received",
     "repeats": "Messages suppressed because they were published twice",
+    "opened": "Sealed messages opened and delivered",
     "repaired": "Missing messages repaired",
     "lost": "Numbers given up: no client that was asked holds them",
     "skipped": "Numbers left unused by backbones that took over",

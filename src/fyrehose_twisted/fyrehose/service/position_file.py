@@ -3,6 +3,10 @@
 Layout, little-endian: magic ``FYREPLC`` and version 1; the next number (8 bytes); 1 if the message before it was
 delivered, else 0 (4); CRC-32 of DATA of that message (4); for each run of recent envelopes its first number, publisher
 id, first counter and length (8 each); CRC-32 of all preceding bytes (4).
+
+Version 2 is written for sealed payloads. The number of runs (4) precedes them. After them follow, for each signer,
+length and name (1, ...), the floor (8), and the number of windows (4); for each window the publisher id (16), the
+latest time (8), the highest counter (8), the number of missing ranges (4), and their first and last counters (8 each).
 """
 
 from __future__ import annotations
@@ -21,10 +25,15 @@ import numpy as np
 from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE
 from fyrehose_twisted.process.locked_file import lock, state_file_errors, unusable, write_temporary
 from fyrehose_twisted.repeats import EnvelopeRun
+from fyrehose_twisted.sealing.replay import TableState, WindowState
 
 MAGIC = b"FYREPLC\x01"
+SEALED_MAGIC = b"FYREPLC\x02"
 _HEADER = struct.Struct("<8sQII")
 _CHECK = struct.Struct("<I")
+_COUNT = struct.Struct("<I")
+_TABLE = struct.Struct("<qI")
+_WINDOW = struct.Struct("<16sQQI")
 _RUN_BYTES = 32
 
 
@@ -34,11 +43,13 @@ class SubscriberPosition(NamedTuple):
     :ivar next: next number to deliver.
     :ivar checksum: CRC-32 of DATA of the message before it; ``None`` if that message is lost.
     :ivar runs: runs of envelopes before it, by which repeats are recognised.
+    :ivar replay: windows of the publishers of sealed payloads, by which replays are recognised.
     """
 
     next: int
     checksum: int | None = None
     runs: tuple[EnvelopeRun, ...] = ()
+    replay: tuple[TableState, ...] = ()
 
 
 class PositionFile:
@@ -106,9 +117,41 @@ def runs_before(runs: Iterable[EnvelopeRun], number: int) -> tuple[EnvelopeRun, 
 
 def _encode(position: SubscriberPosition) -> bytes:
     known = position.checksum is not None
-    content = _HEADER.pack(MAGIC, position.next, known, position.checksum or 0)
-    content += np.array(position.runs, "<u8").tobytes()
+    magic = SEALED_MAGIC if position.replay else MAGIC
+    content = _HEADER.pack(magic, position.next, known, position.checksum or 0)
+    if position.replay:
+        content += _COUNT.pack(len(position.runs))
+    content += np.array(position.runs, "<u8").tobytes() + b"".join(map(_encode_table, position.replay))
     return content + _CHECK.pack(zlib.crc32(content))
+
+
+def _encode_table(table: TableState) -> bytes:
+    name = table.signer.encode()
+    parts = [bytes([len(name)]), name, _TABLE.pack(table.floor, len(table.windows))]
+    for publisher, latest, highest, missing in table.windows:
+        parts += [_WINDOW.pack(publisher, latest, highest, len(missing)), np.array(missing, "<u8").tobytes()]
+    return b"".join(parts)
+
+
+def _decode_tables(content: bytes) -> tuple[TableState, ...]:
+    """Decode replay tables. :raises ValueError: if they are cut short."""
+    tables = []
+    offset = 0
+    while offset < len(content):
+        start = offset + 1
+        offset = start + content[offset]
+        signer = content[start:offset].decode()
+        floor, count = _TABLE.unpack_from(content, offset)
+        offset += _TABLE.size
+        windows = []
+        for _ in range(count):
+            publisher, latest, highest, ranges = _WINDOW.unpack_from(content, offset)
+            offset += _WINDOW.size
+            missing = np.frombuffer(content, "<u8", 2 * ranges, offset).reshape(-1, 2).tolist()
+            offset += 16 * ranges
+            windows.append(WindowState(publisher, latest, highest, tuple(map(tuple, missing))))
+        tables.append(TableState(signer, floor, tuple(windows)))
+    return tuple(tables)
 
 
 def _decode(path: Path, content: bytes) -> SubscriberPosition | None:
@@ -117,13 +160,20 @@ def _decode(path: Path, content: bytes) -> SubscriberPosition | None:
     advice = "; move it away and pass the start position with --from"
     if len(content) < len(MAGIC) or content[:7] != MAGIC[:7]:
         raise unusable(path, "it was not written by a subscriber", advice)
-    if content[7] != MAGIC[7]:
+    if content[:8] not in (MAGIC, SEALED_MAGIC):
         raise unusable(path, f"it has version {content[7]}", advice)
-    size = len(content) - _HEADER.size - _CHECK.size
-    if size < 0 or size % _RUN_BYTES or _CHECK.unpack(content[-4:])[0] != zlib.crc32(content[:-4]):
+    is_sealed = content.startswith(SEALED_MAGIC)
+    start = _HEADER.size + (_COUNT.size if is_sealed else 0)
+    size = len(content) - start - _CHECK.size
+    if size < 0 or _CHECK.unpack(content[-4:])[0] != zlib.crc32(content[:-4]):
         raise unusable(path, "it is damaged", advice)
+    end = start + (_COUNT.unpack_from(content, _HEADER.size)[0] * _RUN_BYTES if is_sealed else size)
+    try:
+        rows = np.frombuffer(content[start:end], "<u8").reshape(-1, 4).tolist()
+        replay = _decode_tables(content[end : -_CHECK.size])
+    except (ValueError, struct.error, IndexError):
+        raise unusable(path, "it is damaged", advice) from None
     _, number, known, checksum = _HEADER.unpack_from(content)
     if not 1 <= number <= MAX_SEQUENCE + 1:
         raise unusable(path, f"it is damaged (next number {number})", advice)
-    rows = np.frombuffer(content, "<u8", size // 8, _HEADER.size).reshape(-1, 4).tolist()
-    return SubscriberPosition(number, checksum if known else None, tuple(EnvelopeRun(*row) for row in rows))
+    return SubscriberPosition(number, checksum if known else None, tuple(EnvelopeRun(*row) for row in rows), replay)

@@ -42,6 +42,11 @@ def wrap(publisher: bytes, counter: int, payload: bytes) -> bytes:
     return _HEADER.pack(MAGIC, publisher, counter) + payload
 
 
+def encode_envelope(publisher: bytes, counter: int) -> bytes:
+    """Return the bytes of an envelope."""
+    return _HEADER.pack(MAGIC, publisher, counter)
+
+
 def unwrap(data: bytes) -> Envelope | None:
     """Return the envelope of ``data``, whose payload starts at :data:`ENVELOPE_SIZE`, or ``None`` if it has none."""
     if not data.startswith(MAGIC) or len(data) < ENVELOPE_SIZE:

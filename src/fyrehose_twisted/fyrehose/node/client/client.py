@@ -12,6 +12,7 @@ from zope.interface import classImplements
 from fyrehose_twisted._native import mypyc_attr
 from fyrehose_twisted.datagrams import Batch, DatagramRun
 from fyrehose_twisted.effects import Address, Send
+from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.events import (
     ClientCounters,
@@ -48,8 +49,9 @@ from fyrehose_twisted.fyrehose.wire.run_codec import (
     split_batch,
     split_delivers,
 )
-from fyrehose_twisted.interfaces import IDatagramNode, IMessageStore, Outputs
+from fyrehose_twisted.interfaces import IDatagramNode, IMessageStore, IPayloadOpener, IPayloadSealer, Outputs
 from fyrehose_twisted.repeats import RepeatDetector
+from fyrehose_twisted.sealing.outcome import Refusal
 
 
 class ClientState(Enum):
@@ -70,6 +72,9 @@ class Client(DatagramNode):
     :param durable: whether ``store`` is a durable journal.
     :param publisher: publisher id and counter of its first message; by default a random id and 0.
     :param flags: FLAGS of its KEEPALIVEs in addition to those that ``config`` implies.
+    :param sealer: seals the payloads that are published.
+    :param opener: opens the payloads that are received. What it refuses is dropped.
+    :raises ConfigurationError: if messages are to be delivered raw and opened.
     :param receive_buffer: see :class:`~fyrehose_twisted.fyrehose.node.client.publishing.send_queue.SendQueue`.
     """
 
@@ -85,7 +90,11 @@ class Client(DatagramNode):
         durable: bool = False,
         publisher: tuple[bytes, int] | None = None,
         flags: Flags = Flags.NONE,
+        sealer: IPayloadSealer | None = None,
+        opener: IPayloadOpener | None = None,
     ) -> None:
+        if config.raw and opener is not None:
+            raise ConfigurationError("raw messages are delivered as on the wire, so they cannot be opened")
         super().__init__()
         self.group = BackboneGroup(backbone)
         self.backbone = self.group.leader
@@ -96,7 +105,7 @@ class Client(DatagramNode):
             config, rng, now, journals=self._answers_forwards, durable=durable, flags=flags
         )
         name, first = (rng.randbytes(8), 0) if publisher is None else publisher
-        self.send_queue = SendQueue(config.outbox, name, receive_buffer=receive_buffer, first=first)
+        self.send_queue = SendQueue(config.outbox, name, receive_buffer=receive_buffer, first=first, sealer=sealer)
         self._store: IMessageStore = (
             MemoryStore(config.history_bytes if config.journal else 0) if store is None else store
         )
@@ -129,7 +138,9 @@ class Client(DatagramNode):
                 own=b"" if config.outbox.raw else MAGIC + name,
                 on_own_repeated=self.send_queue.window.retransmitted_early,
             )
-        self._deduplicator = Deduplicator(self.send_queue, self.counters, raw=config.raw)
+        self._deduplicator = Deduplicator(
+            self.send_queue, self.counters, raw=config.raw, opener=opener, on_refused=self._payload_refused
+        )
         self._delivery_queue = DeliveryQueue(self._deduplicator, self.counters)
         self._reception = Reception(
             self._subscription,
@@ -400,6 +411,9 @@ class Client(DatagramNode):
             self.counters.requests += len(requests)
             burst = encode_ranges(PacketType.REQUEST, self.config.address, requests)
             self._output.effects.append(Send([burst], (self.backbone,)))
+
+    def _payload_refused(self, sequence: int, reason: Refusal) -> None:
+        self._drop(reason.value, self.backbone, f"message {sequence}: {reason.description}", self._now)
 
     # Backbones
 

@@ -1,27 +1,43 @@
-"""Removal of envelopes and repeats before delivery."""
+"""Removal of envelopes, seals and repeats before delivery."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 from fyrehose_twisted.fyrehose.events import ClientCounters, MessageColumns, Messages
 from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import SendQueue
 from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MessageRun
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, Envelope, envelope_runs
+from fyrehose_twisted.interfaces import IPayloadOpener
 from fyrehose_twisted.repeats import EnvelopeRun as EnvelopeRun
 from fyrehose_twisted.repeats import RepeatDetector
+from fyrehose_twisted.sealing.outcome import OpenedPayload, Refusal
 
 
 class Deduplicator:
-    """Filter that removes envelopes and repeats from runs of messages.
+    """Filter that removes envelopes, seals and repeats from runs of messages.
 
     :param send_queue: send queue, which is notified of its own messages in the complete part of the stream.
     :param raw: deliver messages unchanged.
+    :param opener: opens sealed payloads; ``None`` to deliver payloads as they are.
+    :param on_refused: called with the number of a message that is not delivered, and the reason.
     :ivar repeats: detector with the envelopes received lately.
     """
 
-    def __init__(self, send_queue: SendQueue, counters: ClientCounters, *, raw: bool) -> None:
+    def __init__(
+        self,
+        send_queue: SendQueue,
+        counters: ClientCounters,
+        *,
+        raw: bool,
+        opener: IPayloadOpener | None = None,
+        on_refused: Callable[[int, Refusal], object] = lambda number, reason: None,
+    ) -> None:
         self._send_queue = send_queue
         self._counters = counters
         self._raw = raw
+        self._opener = opener
+        self._on_refused = on_refused
         self.repeats = RepeatDetector()
 
     def deliverable(self, run: MessageRun) -> Messages:
@@ -33,19 +49,71 @@ class Deduplicator:
         row, runs = 0, envelope_runs(run.messages)
         if len(runs) == 1:
             part, envelope = MessageColumns(numbers, run.times, run.messages, 0), runs[0][0]
-            return Messages([part] if envelope is None else self._without_repeats(part, envelope))
+            return Messages(self._deliverable(part, envelope))
         for envelope, count in runs:
             rows = slice(row, row + count)
             row += count
             part = MessageColumns(numbers[rows], run.times[rows], run.messages[rows], 0)
-            columns += [part] if envelope is None else self._without_repeats(part, envelope)
+            columns += self._deliverable(part, envelope)
         return Messages(columns)
 
+    def _deliverable(self, part: MessageColumns, envelope: Envelope | None) -> list[MessageColumns]:
+        """Return what to deliver of a run of messages without envelopes, or of one publisher."""
+        if envelope is not None and envelope.publisher == self._send_queue.publisher:
+            self._send_queue.stream_completed(envelope.counter, len(part.payloads))
+        if self._opener is not None:
+            return self._opened(self._opener, part, envelope)
+        return [part] if envelope is None else self._without_repeats(part, envelope)
+
+    def _opened(self, opener: IPayloadOpener, part: MessageColumns, first: Envelope | None) -> list[MessageColumns]:
+        """Open sealed payloads. Those that are not authentic have no effect on what counts as a repeat."""
+        numbers, size = part.numbers, 0 if first is None else ENVELOPE_SIZE
+        rows: list[int] = []
+        opened: list[OpenedPayload] = []
+        for row, payload in enumerate(part.payloads):
+            found: OpenedPayload | Refusal = opener.open(payload, size)
+            if isinstance(found, Refusal):
+                self._on_refused(numbers[row], found)
+            else:
+                rows.append(row)
+                opened.append(found)
+        repeated = set() if first is None else self._repeated(numbers, rows, first)
+        delivered: list[int] = []
+        data: list[bytes] = []
+        for row, payload_opened in zip(rows, opened, strict=True):
+            if row in repeated:
+                self._counters.repeats += 1
+            elif opener.admit(payload_opened, numbers[row]):
+                delivered.append(row)
+                data.append(payload_opened.data)
+            else:
+                self._on_refused(numbers[row], Refusal.REPEATED)
+        if not delivered:
+            return []
+        self._counters.opened += len(delivered)
+        if len(delivered) == len(part.payloads):
+            return [part._replace(envelope_size=size, opened=data)]
+        times, payloads = [part.times[row] for row in delivered], [part.payloads[row] for row in delivered]
+        return [MessageColumns([numbers[row] for row in delivered], times, payloads, size, data)]
+
+    def _repeated(self, numbers: Sequence[int], rows: list[int], first: Envelope) -> set[int]:
+        """Return those of ``rows`` that are repeats by their envelopes."""
+        publisher = int.from_bytes(first.publisher, "big")
+        found: set[int] = set()
+        start = 0
+        for end in range(1, len(rows) + 1):
+            if end < len(rows) and rows[end] == rows[end - 1] + 1:
+                continue
+            row = rows[start]
+            run = EnvelopeRun(numbers[row], publisher, first.counter + row, end - start)
+            for begin, stop in self.repeats.add(run):
+                found.update(range(row + begin, row + stop))
+            start = end
+        return found
+
     def _without_repeats(self, columns: MessageColumns, first: Envelope) -> list[MessageColumns]:
-        numbers, times, payloads, _ = columns
+        numbers, times, payloads, _, _ = columns
         count = len(payloads)
-        if first.publisher == self._send_queue.publisher:
-            self._send_queue.stream_completed(first.counter, count)
         run = EnvelopeRun(numbers[0], int.from_bytes(first.publisher, "big"), first.counter, count)
         repeated = self.repeats.add(run)
         if not repeated:

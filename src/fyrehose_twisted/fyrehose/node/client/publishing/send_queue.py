@@ -6,6 +6,7 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence, Set
 from itertools import repeat
 from math import ceil, inf
+from operator import add
 from typing import NamedTuple
 
 from fyrehose_twisted.errors import MessageTooLarge, PublishQueueFull
@@ -13,8 +14,16 @@ from fyrehose_twisted.fyrehose.config import OutboxConfig
 from fyrehose_twisted.fyrehose.node.client.publishing.congestion import CongestionWindow
 from fyrehose_twisted.fyrehose.node.client.publishing.in_flight import InFlight
 from fyrehose_twisted.fyrehose.node.client.publishing.retransmissions import RetransmitQueue
-from fyrehose_twisted.fyrehose.wire.envelope import COUNTER_WINDOW, ENVELOPE_SIZE, MAX_ENVELOPED, Envelope, unwrap, wrap
+from fyrehose_twisted.fyrehose.wire.envelope import (
+    COUNTER_WINDOW,
+    MAX_ENVELOPED,
+    Envelope,
+    encode_envelope,
+    unwrap,
+    wrap,
+)
 from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE
+from fyrehose_twisted.interfaces import IPayloadSealer
 
 REMEMBERED_RETRANSMISSIONS = 4_096
 """Maximum number of acknowledged retransmissions to remember, because their first copy may arrive too."""
@@ -33,10 +42,17 @@ class _Evidence(NamedTuple):
     sent_at: float
 
 
+def max_payload(config: OutboxConfig, sealer: IPayloadSealer | None) -> int:
+    """Return the maximum size of a payload in bytes, for which the envelope and the seal leave room."""
+    limit = MAX_DELIVERABLE if config.raw else MAX_ENVELOPED
+    return limit if sealer is None else limit - int(sealer.overhead)
+
+
 class SendQueue:
     """Send queue of one publisher. A ticket is the counter of the message in its envelope.
 
     :param first: first ticket.
+    :param sealer: seals the payloads; ``None`` to publish them as they are.
     :param receive_buffer: size in bytes of the receive buffer of this socket, which is assumed for the other sockets
         too. It limits the messages in flight; ``None`` for no such limit.
     :ivar next_ticket: ticket of the next message to be queued.
@@ -46,10 +62,17 @@ class SendQueue:
     """
 
     def __init__(
-        self, config: OutboxConfig, publisher: bytes, *, receive_buffer: int | None = None, first: int = 0
+        self,
+        config: OutboxConfig,
+        publisher: bytes,
+        *,
+        receive_buffer: int | None = None,
+        first: int = 0,
+        sealer: IPayloadSealer | None = None,
     ) -> None:
         self.config = config
         self._receive_buffer = receive_buffer
+        self._sealer = sealer
         self.publisher = publisher
         self.window = CongestionWindow(config.window)
         self.retransmissions = 0
@@ -76,13 +99,18 @@ class SendQueue:
         """Fill ratio of the queue, from 0 to 1."""
         return max(len(self._pending) / self.config.queue_messages, self._size / self.config.queue_bytes)
 
+    @property
+    def max_payload(self) -> int:
+        """Maximum size of a payload in bytes."""
+        return max_payload(self.config, self._sealer)
+
     def add(self, payloads: Sequence[bytes], now: float) -> range:
         """Queue messages, all or none, and return their tickets.
 
         :raises MessageTooLarge: if a message does not fit a datagram.
         :raises PublishQueueFull: if the queue has no room for all messages.
         """
-        limit = MAX_DELIVERABLE if self.config.raw else MAX_ENVELOPED
+        limit = self.max_payload
         longest, size = max(map(len, payloads)), sum(map(len, payloads))
         if longest > limit:
             raise MessageTooLarge(longest, limit)
@@ -95,18 +123,27 @@ class SendQueue:
                 " wait for some of them before publishing more"
             )
         tickets = range(self.next_ticket, self.next_ticket + len(payloads))
+        messages = self._sealed(payloads, tickets, now) if self._sealer else self._plain(payloads, tickets)
         self.next_ticket = tickets.stop
         if self.config.raw:
-            messages = list(map(bytes, payloads))
             for ticket, data in zip(tickets, messages, strict=True):
                 self._by_data.setdefault(data, deque()).append(ticket)
-        else:
-            messages = list(map(wrap, repeat(self.publisher), tickets, payloads))
-            size += ENVELOPE_SIZE * len(payloads)
         self._pending.update(zip(tickets, messages, strict=True))
         self._expiry.append((now + self.config.timeout, tickets))
-        self._size += size
+        self._size += sum(map(len, messages))
         return tickets
+
+    def _plain(self, payloads: Sequence[bytes], tickets: range) -> list[bytes]:
+        if self.config.raw:
+            return list(map(bytes, payloads))
+        return list(map(wrap, repeat(self.publisher), tickets, payloads))
+
+    def _sealed(self, payloads: Sequence[bytes], tickets: range, now: float) -> list[bytes]:
+        assert self._sealer is not None
+        if self.config.raw:
+            return self._sealer.seal(payloads, [b""] * len(payloads), now)
+        envelopes = list(map(encode_envelope, repeat(self.publisher), tickets))
+        return list(map(add, envelopes, self._sealer.seal(payloads, envelopes, now)))
 
     def take_due(self, now: float) -> list[bytes]:
         """Return the DATA to push now: :attr:`leading_retransmissions` lost ones, then new ones within the window."""
