@@ -182,7 +182,8 @@ class LineProtocol(Protocol):
                 self._schedule_retry(wait)
                 break
             batch = [line[:-1] if line.endswith(b"\r") else line for line in self._queued_lines[: lines.batch_lines]]
-            run = [line for line in batch if 0 < len(line) <= MAX_ENVELOPED]
+            longest = lines.publish_queue.max_message
+            run = [line for line in batch if 0 < len(line) <= longest]
             published: Deferred[Sequence[int]] | None = None
             if run:
                 try:
@@ -214,7 +215,7 @@ class LineProtocol(Protocol):
         return {
             row: self._error_reply(b"too-large" if line else b"empty")
             for row, line in enumerate(lines)
-            if not 0 < len(line) <= MAX_ENVELOPED
+            if not 0 < len(line) <= self._line_factory.publish_queue.max_message
         }
 
     def _publish_succeeded(self, sequences: Sequence[int], answers: _LineReplies) -> None:

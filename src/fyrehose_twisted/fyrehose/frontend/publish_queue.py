@@ -74,6 +74,7 @@ class PublishQueue:
     :param publisher: publisher that sends the messages to the backbone.
     :param kept: number of durable journals that must sync a message before it is acknowledged. Requests may ask for
         more.
+    :param max_message: maximum size of a message in bytes.
     :ivar rate_limiter: rate limits per client.
     :ivar published: number of published messages.
     :ivar published_bytes: bytes of published messages.
@@ -82,9 +83,17 @@ class PublishQueue:
     :ivar journals: progress of durable journals.
     """
 
-    def __init__(self, publisher: Any, config: FrontendConfig, reactor: Any, kept: int = 0) -> None:
+    def __init__(
+        self,
+        publisher: Any,
+        config: FrontendConfig,
+        reactor: Any,
+        kept: int = 0,
+        max_message: int = MAX_ENVELOPED,
+    ) -> None:
         self.config = config
         self.kept = kept
+        self.max_message = max_message
         self.rate_limiter = ClientRateLimiter(config, reactor)
         self.published = 0
         self.published_bytes = 0
@@ -119,8 +128,8 @@ class PublishQueue:
         :raises QueueFull: if the queue is full.
         """
         longest = max(map(len, messages))
-        if longest > MAX_ENVELOPED:
-            raise MessageTooLarge(longest, MAX_ENVELOPED)
+        if longest > self.max_message:
+            raise MessageTooLarge(longest, self.max_message)
         size = sum(map(len, messages)) + MESSAGE_OVERHEAD * len(messages)
         config = self.config
         if (

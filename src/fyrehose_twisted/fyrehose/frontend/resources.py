@@ -15,7 +15,6 @@ from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.idempotency import IdempotencyKeyReused, IdempotencyKeys, OutcomeUnknown
 from fyrehose_twisted.fyrehose.frontend.journals import TooFewJournals
 from fyrehose_twisted.fyrehose.frontend.publish_queue import BatchFailed, PublishQueue, QueueFull
-from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS
 from fyrehose_twisted.web.channel import WebRequest
 from fyrehose_twisted.web.request import parse_json, parse_number, query_params, single_header, token_header
@@ -90,14 +89,15 @@ class MessageResource:
             lines.pop()
         if len(lines) > self._config.batch_messages:
             raise bad_request(f"there are {len(lines):,} lines; one request may have {self._config.batch_messages:,}")
+        limit = self._publish_queue.max_message
         for row, line in enumerate(lines, 1):
             _check_json(line, f"line {row}")
-            if len(line) > MAX_ENVELOPED:
+            if len(line) > limit:
                 raise HttpError(
                     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                     "too-large",
-                    f"line {row} is longer than {MAX_ENVELOPED:,} bytes",
-                    limit=MAX_ENVELOPED,
+                    f"line {row} is longer than {limit:,} bytes",
+                    limit=limit,
                 )
         return lines
 

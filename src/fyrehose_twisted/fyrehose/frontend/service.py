@@ -22,6 +22,7 @@ from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS
 from fyrehose_twisted.net.listening import ListeningPorts
 from fyrehose_twisted.process.sd_notify import systemd_notifier
 from fyrehose_twisted.process.sighup import ReloadOnHup, diff
+from fyrehose_twisted.sealing.key_source import KeySource
 from fyrehose_twisted.web.client_limits import ClientBudgets
 from fyrehose_twisted.web.metrics import MetricsPage, SiteCollector
 from fyrehose_twisted.web.site import Route, WebSite, constant_page, wait_closed
@@ -38,6 +39,7 @@ class FrontendService(DatagramService):
     :param tokens: tokens of which clients have to send one; ``None`` for none.
     :param secret: shared secret of the backbone.
     :param kept: number of durable journals that must sync a message before it is acknowledged.
+    :param keys: keys with which messages are sealed; read again on SIGHUP.
     :param reload: called on SIGHUP; returns the new limits and tokens.
     :ivar site: HTTP site.
     :raises ConfigurationError: if an endpoint is invalid, or ``kept`` is out of range.
@@ -53,6 +55,7 @@ class FrontendService(DatagramService):
         secret: bytes | None = None,
         kept: int = 0,
         config: FrontendConfig | None = None,
+        keys: KeySource | None = None,
         reload: Callable[[], tuple[FrontendConfig, Tokens | None]] | None = None,
         reactor: Any = None,
     ) -> None:
@@ -62,8 +65,9 @@ class FrontendService(DatagramService):
         self.backbone = backbone
         self.config = FrontendConfig() if config is None else config
         self.publisher = FrontendPublisher(publisher_config(self.config, secret), reactor=self.reactor)
+        self.publisher.sealer = None if keys is None else keys.sealer
         self.publish_queue = self.publisher.publish_queue = PublishQueue(
-            self.publisher, self.config, self.reactor, kept
+            self.publisher, self.config, self.reactor, kept, self.publisher.max_message
         )
         self.lines = LineFactory(self.publish_queue, self.config, tokens, self.reactor)
         self.site = _make_site(self.publish_queue, self.lines, self.config, tokens, self.reactor)
@@ -72,7 +76,11 @@ class FrontendService(DatagramService):
             if description is not None:
                 self._listening_ports.add(option, description, factory)
         self._binding: Deferred[None] | None = None
-        self._reloading = ReloadOnHup(reload, self._reconfigure, self.reactor)
+        self._reloading: list[ReloadOnHup[Any]] = []
+        if keys is not None:
+            self._reloading.append(ReloadOnHup(keys.read, keys.apply, self.reactor))
+        if reload is not None or keys is None:
+            self._reloading.append(ReloadOnHup(reload, self._reconfigure, self.reactor))
 
     @property
     def addresses(self) -> dict[str, list[str]]:
@@ -92,7 +100,8 @@ class FrontendService(DatagramService):
         self.watch(self.publisher)
         self._binding = Deferred.fromCoroutine(bind_client(self.reactor, self.publisher, self.backbone))
         self._binding.addErrback(lambda failure: None if failure.check(CancelledError) else self.fail(failure))
-        self._reloading.start()
+        for reloading in self._reloading:
+            reloading.start()
         if self._listening_ports.all_bound:
             systemd_notifier.ready(self.reactor, f"listening on {self._listening_ports}")
 
@@ -102,7 +111,8 @@ class FrontendService(DatagramService):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        self._reloading.stop()
+        for reloading in self._reloading:
+            reloading.stop()
         await self._listening_ports.close()
         idle = self.publish_queue.when_idle().addTimeout(self.config.stop_timeout, self.reactor)
         self.lines.close()

@@ -10,7 +10,7 @@ from twisted.python import usage
 from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.fyrehose.frontend.config import RELOADABLE, FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.service import FrontendService
-from fyrehose_twisted.fyrehose.service.options import BackboneOptions
+from fyrehose_twisted.fyrehose.service.options import BackboneOptions, SealOptions
 from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS
 from fyrehose_twisted.net.options import TokenOptions, endpoint_description, integer_option, probe_ports
 from fyrehose_twisted.process.sighup import limit_checks, with_limits
@@ -22,7 +22,7 @@ DISABLED = "none"
 """Value of an endpoint option that turns the endpoint off."""
 
 
-class Options(BackboneOptions, TokenOptions):
+class Options(BackboneOptions, TokenOptions, SealOptions):
     """Command-line options of the frontend."""
 
     synopsis = "[options]"
@@ -54,6 +54,7 @@ class Options(BackboneOptions, TokenOptions):
             self[f"{option}-listening"] = listening
         if self["http-listening"] is None and self["lines-listening"] is None:
             raise usage.UsageError("--http and --lines are both none; at least one endpoint is required")
+        self["keys"] = self.read_keys()
         self["config"] = self.read_config()
 
     def read_config(self) -> FrontendConfig:
@@ -82,6 +83,7 @@ def makeService(options: Options) -> IService:
             secret=options["secret"],
             kept=options["kept"],
             config=options["config"],
+            keys=options["keys"],
             reload=options.reload if options.reloadable else None,
         )
     except FyrehoseError as error:

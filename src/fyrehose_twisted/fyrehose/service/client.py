@@ -11,6 +11,8 @@ from fyrehose_twisted.fyrehose.service.connect import DatagramService, bind_clie
 from fyrehose_twisted.fyrehose.service.metrics import ClientCollector
 from fyrehose_twisted.net.metrics import InfoCollector
 from fyrehose_twisted.net.metrics_port import MetricsPort
+from fyrehose_twisted.process.sighup import ReloadOnHup
+from fyrehose_twisted.sealing.key_source import KeySource
 
 
 class ClientService(DatagramService):
@@ -19,6 +21,7 @@ class ClientService(DatagramService):
     :param backbone: ``HOST:PORT``, or several, separated by commas.
     :param metrics: endpoint description for Prometheus metrics; see :class:`BackboneService`.
     :param stream: name of the backbone's stream in the metric ``fyrehose_info``.
+    :param keys: keys with which payloads are sealed and opened; read again on SIGHUP.
     """
 
     def __init__(
@@ -29,9 +32,13 @@ class ClientService(DatagramService):
         port: int = 0,
         metrics: str | None = None,
         stream: str | None = None,
+        keys: KeySource | None = None,
         reactor: Any = None,
     ) -> None:
         super().__init__(reactor)
+        self._keys_reload = None if keys is None else ReloadOnHup(keys.read, keys.apply, self.reactor)
+        if keys is not None:
+            protocol.sealer, protocol.opener = keys.sealer, keys.opener
         self._metrics = MetricsPort(self.reactor, metrics)
         self._stream = stream
         self.protocol = protocol
@@ -42,6 +49,8 @@ class ClientService(DatagramService):
     def startService(self) -> None:
         """Twisted: start."""
         super().startService()
+        if self._keys_reload is not None:
+            self._keys_reload.start()
         self.watch(self.protocol)
         binding = bind_client(self.reactor, self.protocol, self.backbone, port=self._local_port)
         self._binding = Deferred.fromCoroutine(binding)
@@ -50,6 +59,8 @@ class ClientService(DatagramService):
         self._metrics.listen(info, ClientCollector(self.protocol), on_failure=self.fail)
 
     async def _stop(self) -> None:
+        if self._keys_reload is not None:
+            self._keys_reload.stop()
         self._binding.cancel()  # Otherwise a pending name lookup would open a port afterwards.
         await self._metrics.close()
         await self.protocol.leave()

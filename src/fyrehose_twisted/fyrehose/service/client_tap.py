@@ -11,11 +11,11 @@ from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.protocol.client import ClientProtocol
 from fyrehose_twisted.fyrehose.service.client import ClientService
-from fyrehose_twisted.fyrehose.service.options import SubscriberOptions, parse_start, start_option
+from fyrehose_twisted.fyrehose.service.options import SealOptions, SubscriberOptions, parse_start, start_option
 from fyrehose_twisted.net.options import protocol_option
 
 
-class Options(SubscriberOptions):
+class Options(SubscriberOptions, SealOptions):
     """Command-line options of the client."""
 
     synopsis = "--protocol dotted.Name [options]"
@@ -26,6 +26,7 @@ class Options(SubscriberOptions):
     ]
     optFlags = [
         ["raw", None, "deliver messages as on the wire, with envelopes and repeats"],
+        ["allow-plain", None, "with --seal-key-file, deliver messages that are not sealed, too"],
         ["no-journal", None, "store no messages for the repairs of other clients"],
     ]
 
@@ -35,6 +36,9 @@ class Options(SubscriberOptions):
         self.check_name()
         self.check_backbone()
         self.load_protocol(ClientProtocol)
+        self["keys"] = self.read_keys(allow_plain=bool(self["allow-plain"]))
+        if self["keys"] is not None and self["raw"]:
+            raise usage.UsageError("--raw delivers messages as on the wire, sealed; omit it or --seal-key-file")
         self["config"] = ClientConfig(
             start=parse_start(self["from"]),
             raw=bool(self["raw"]),
@@ -56,6 +60,7 @@ def makeService(options: Options) -> IService:
             port=options["port"],
             metrics=options["metrics"],
             stream=options.stream,
+            keys=options["keys"],
         )
     except FyrehoseError as error:
         raise SystemExit(f"fyrehose-client: {error}") from None

@@ -8,11 +8,13 @@ from typing import Any, ClassVar
 
 from twisted.python.usage import UsageError
 
+from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.fyrehose.config import MAX_KEEPALIVE_INTERVAL, Start
 from fyrehose_twisted.fyrehose.node.client.takeover.backbone_group import BackboneGroup
 from fyrehose_twisted.fyrehose.service.connect import DEFAULT_BACKBONE
 from fyrehose_twisted.net.addresses import parse_host_ports
 from fyrehose_twisted.net.options import MetricsOption, SecretOption, ServiceOptions, integer_option
+from fyrehose_twisted.sealing.key_source import KeySource
 
 _NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyz0123456789-_.")
 
@@ -56,6 +58,25 @@ class StreamNameOption(ServiceOptions):
     def check_name(self) -> None:
         """Check the name. :raises UsageError: if it is invalid."""
         check_stream_name(self["name"])
+
+
+class SealOptions(ServiceOptions):
+    """Keys of sealed payloads."""
+
+    optParameters = [
+        ["seal-key-file", None, None, "file with the keys of the sealed stream (see fyrehose key); reloaded on SIGHUP"],
+        ["sign-key-file", None, None, "file with the private key that signs what is published sealed"],
+    ]
+
+    def read_keys(self, *, allow_plain: bool = False) -> KeySource | None:
+        """Return the keys, if any. :raises ConfigurationError: if a file is invalid, or an option needs another."""
+        path, signing = self.absolute_path("seal-key-file"), self.absolute_path("sign-key-file")
+        if path is not None:
+            return KeySource(path, signing_key_path=signing, allow_plain=allow_plain)
+        for option, is_given in (("sign-key-file", signing is not None), ("allow-plain", allow_plain)):
+            if is_given:
+                raise ConfigurationError(f"--{option} requires --seal-key-file FILE")
+        return None
 
 
 class BackboneOptions(SecretOption):

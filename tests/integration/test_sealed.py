@@ -1,0 +1,182 @@
+"""Sealed payloads between processes, with hosts on the path that read, forge and replay."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from integration.running.backbone import MakePeer, RunningBackbone
+from integration.running.journal import StartJournal
+from integration.running.programs import Start
+from suite.sealing import ring
+
+from fyrehose_twisted.fyrehose.wire.packets import Flags
+from fyrehose_twisted.sealing.key_file import create_key_ring, create_signing_key, replace_key_ring
+from fyrehose_twisted.sealing.key_ring import KeyRing
+from fyrehose_twisted.sealing.signing import SigningKey
+
+SECRET_TEXT = b"the price is 41.3"
+
+PRINTER = """
+from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
+
+
+class Printer(SubscriberProtocol):
+    def messages_received(self, messages):
+        for message in messages:
+            print(f"got {message.data.decode()} in {len(message.payload)} bytes", flush=True)
+"""
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    path = tmp_path / "prices.keys"
+    create_key_ring(path, ring(1))
+    return path
+
+
+def test_nobody_on_the_way_sees_the_payload_and_what_is_forged_or_replayed_is_dropped(
+    start: Start, backbone: RunningBackbone, peer: MakePeer, start_journal: StartJournal, keys: Path
+) -> None:
+    to = ("-b", backbone.text, "--seal-key-file", keys)
+    journal = start_journal(backbone, "journal")
+    host = peer(backbone)
+    host.keepalive(Flags.NOJOURNAL)
+    subscriber = start("fyrehose", "sub", *to, "--format", "json", "--count", 3)
+    backbone.wait_for_clients(3)
+    host.publish(b"not sealed")
+    assert start("fyrehose", "pub", *to).finish(SECRET_TEXT + b"\nsecond\n") == 0
+    seen = [data for _, data in host.delivered(3)]
+    first = seen[1]
+    changed = first[:-1] + bytes([first[-1] ^ 1])
+    other_envelope = first[:19] + bytes([first[19] ^ 64]) + first[20:]
+    host.publish(first, changed, other_envelope)
+    assert [data for _, data in host.delivered(3)] == [first, changed, other_envelope]
+    assert start("fyrehose", "pub", *to).finish(b"third\n") == 0
+    assert subscriber.finish() == 0
+    assert re.findall(r'"sequence": (\d+).*"data": "([^"]*)"', subscriber.out) == [
+        ("2", SECRET_TEXT.decode()),
+        ("3", "second"),
+        ("7", "third"),
+    ]
+    assert "dropped in all: 1 seal_missing, 2 seal_forged\n" in subscriber.err
+    late = start("fyrehose", "sub", *to, "--from", "oldest", "--count", 3)
+    assert late.finish() == 0
+    assert late.out == f"{SECRET_TEXT.decode()}\nsecond\nthird\n", "old messages of two publishers, from a journal"
+    journal.stop()
+    stored = b"".join(path.read_bytes() for path in journal.path.iterdir())
+    assert first in stored
+    assert not any(SECRET_TEXT in data for data in [stored, *seen])
+
+
+@pytest.mark.extended
+def test_replays_are_dropped_across_a_restart(
+    start: Start, backbone: RunningBackbone, peer: MakePeer, keys: Path, tmp_path: Path
+) -> None:
+    to = ("-b", backbone.text, "--seal-key-file", keys)
+    sub = ("fyrehose", "sub", *to, "--state", tmp_path / "state")
+    host = peer(backbone)
+    host.keepalive(0)
+    before = start(*sub, "--count", 2)
+    backbone.wait_for_clients(2)
+    assert start("fyrehose", "pub", *to).finish(b"one\ntwo\n") == 0
+    captured = [data for _, data in host.delivered(2)]
+    assert before.finish() == 0
+    after = start(*sub, "--count", 1)
+    # Without their envelopes the payloads do not open, and with them they are repeats.
+    host.publish(*captured, *(data[20:] for data in captured))
+    host.delivered(4)
+    assert start("fyrehose", "pub", *to).finish(b"three\n") == 0
+    assert after.finish() == 0
+    assert (before.out, after.out) == ("one\ntwo\n", "three\n")
+    assert "2 seal_forged" in after.err
+
+
+@pytest.mark.extended
+def test_keys_rotate_without_a_stop(start: Start, backbone: RunningBackbone, keys: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "subscriber.keys"
+    create_key_ring(theirs, ring(1))
+    subscriber = start("fyrehose", "sub", "-b", backbone.text, "--seal-key-file", theirs, "--count", 3)
+    backbone.wait_for_clients(1)
+    publisher = start("fyrehose", "pub", "-b", backbone.text, "--seal-key-file", keys)
+    publisher.write(b"old key\n")
+    subscriber.wait_for("old key")
+    theirs.write_text("nonsense\n")
+    subscriber.signal(signal.SIGHUP)
+    subscriber.wait_until(lambda: "line 1: expected 'stream URI'" in subscriber.err)
+    replace_key_ring(theirs, ring(1, 2))
+    subscriber.signal(signal.SIGHUP)
+    assert start("fyrehose", "pub", "-b", backbone.text, "--seal-key-file", keys).finish(b"still the old key\n") == 0
+    subscriber.wait_for("still the old key")
+    replace_key_ring(keys, ring(2, 1))
+    publisher.signal(signal.SIGHUP)
+    # A signal has no reply: the publisher handles it before a line that arrives later.
+    assert publisher.finish(b"new key\n") == 0
+    assert subscriber.finish() == 0
+    assert subscriber.out == "old key\nstill the old key\nnew key\n"
+    assert subscriber.err.count("dropped") == 0
+
+
+def test_a_client_service_opens_what_a_frontend_seals_and_signs(
+    start: Start, backbone: RunningBackbone, peer: MakePeer, keys: Path, tmp_path: Path
+) -> None:
+    signing = SigningKey(b"7" * 32)
+    create_signing_key(tmp_path / "frontend.key", signing)
+    replace_key_ring(keys, KeyRing(ring().stream, ring().keys, {"frontend": signing.public}))
+    (tmp_path / "printing.py").write_text(PRINTER)
+    to = ("-b", backbone.text, "--seal-key-file", keys.name)
+    subscriber = start(
+        "twistd",
+        "-n",
+        "--pidfile=",
+        "fyrehose-client",
+        *to,
+        "--protocol",
+        "printing.Printer",
+        cwd=tmp_path,
+        stderr=subprocess.STDOUT,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )
+    host = peer(backbone)
+    host.keepalive(Flags.NOJOURNAL)
+    backbone.wait_for_clients(2)
+    assert start("fyrehose", "pub", "-b", backbone.text, "--seal-key-file", keys).finish(b"unsigned\n") == 0
+    frontend = start(
+        "twistd",
+        "-n",
+        "--pidfile=",
+        "fyrehose-frontend",
+        *to,
+        "--sign-key-file",
+        "frontend.key",
+        "--http",
+        "none",
+        "--lines",
+        "tcp:0",
+        cwd=tmp_path,
+        stderr=subprocess.STDOUT,
+    )
+    port = int(frontend.wait_for(r"--lines: listening on 127.0.0.1:(\d+)")[1])
+    with socket.create_connection(("127.0.0.1", port)) as lines:
+        lines.sendall(b"signed\n")
+        assert lines.recv(100) == b"2\n"
+    subscriber.wait_for("got signed in")
+    assert "got unsigned" not in subscriber.out
+    assert not any(b"signed" in data for _, data in host.delivered(2))
+
+
+def test_options_without_what_they_need_are_told(start: Start, keys: Path, tmp_path: Path) -> None:
+    for command, message in (
+        (("pub", "--sign-key-file", "x"), "--sign-key-file requires --seal-key-file FILE"),
+        (("sub", "--allow-plain"), "--allow-plain requires --seal-key-file FILE"),
+        (("sub", "--raw", "--seal-key-file", keys), "--raw prints messages as on the wire, sealed; omit it or"),
+        (("pub", "--seal-key-file", tmp_path / "none"), f"seal key file {tmp_path / 'none'} cannot be read: No such"),
+    ):
+        program = start("fyrehose", *command)
+        assert program.finish() == 1
+        assert program.err.startswith(f"fyrehose: {message}"), program.err
