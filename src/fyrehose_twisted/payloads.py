@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 
+from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.freenet.wire.signing import strip_signature
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, MAGIC, envelope_columns
-from fyrehose_twisted.fyrehose.wire.term_start import term_start_numbers
+from fyrehose_twisted.fyrehose.wire.term_start import may_start_terms, term_start_numbers
 from fyrehose_twisted.hydra.wire.lines import untag
+from fyrehose_twisted.interfaces import IPayloadOpener
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.parcels.service.journal_history import unpack_event
 from fyrehose_twisted.repeats import Envelopes
+from fyrehose_twisted.sealing.key_source import KeySource
+from fyrehose_twisted.sealing.outcome import OpenedPayload, Refusal
 
 
 def strip_framing(stream: str, payloads: list[bytes]) -> list[bytes]:
@@ -36,6 +41,47 @@ def strip_framing(stream: str, payloads: list[bytes]) -> list[bytes]:
             return payloads
         return [strip_signature(key, payload) for payload in payloads]
     return payloads
+
+
+class PayloadReader:
+    """Reader of the application data of records, which opens those of sealed streams.
+
+    :param keys: keys of the sealed streams.
+    :ivar refused: number of records that were read and refused, by stream and reason.
+    :raises ConfigurationError: if two key files are for one stream.
+    """
+
+    def __init__(self, keys: Sequence[KeySource] = ()) -> None:
+        self.refused: Counter[tuple[str, str]] = Counter()
+        self._openers = {source.stream: source.opener for source in keys}
+        if len(self._openers) < len(keys):
+            streams = [source.stream for source in keys]
+            twice = next(stream for stream in streams if streams.count(stream) > 1)
+            raise ConfigurationError(f"two seal key files are for {twice}; put its keys into one file")
+
+    def __call__(self, stream: str, payloads: list[bytes]) -> Sequence[bytes | None]:
+        """Return the data of records of a stream; ``None`` for records that are refused."""
+        opener = self._openers.get(stream)
+        if opener is None:
+            return strip_framing(stream, payloads)
+        found: list[bytes | None] = []
+        for payload, opened in zip(payloads, open_payloads(opener, payloads), strict=True):
+            if isinstance(opened, Refusal):
+                found.append(None)
+                # No publisher published the start of a term, so it is not sealed.
+                if opened is not Refusal.PLAIN or not may_start_terms([payload]):
+                    self.refused[stream, opened.value] += 1
+            else:
+                found.append(opened.data)
+        return found
+
+
+def open_payloads(opener: IPayloadOpener, payloads: Sequence[bytes]) -> list[OpenedPayload | Refusal]:
+    """Open DATA of a fyrehose stream, with or without envelopes."""
+    return [
+        opener.open(data, ENVELOPE_SIZE if data.startswith(MAGIC) and len(data) >= ENVELOPE_SIZE else 0)
+        for data in payloads
+    ]
 
 
 def envelope_finder(stream: str) -> Callable[[Block], Envelopes] | None:

@@ -28,6 +28,7 @@ DIFFERENT = {
     "peer",
     "port",
     "protocol",
+    "seal-key-file",
 }
 """Options whose words depend on the service, because their meaning does."""
 

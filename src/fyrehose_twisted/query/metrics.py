@@ -46,6 +46,12 @@ class QueryCollector(Collector):
             damaged.add_metric([source.stream], source.damages)
             followers.add_metric([source.stream], site.live_streams.follower_count(source.name))
             newest.add_metric([source.stream], source.end().position)
+        refused = CounterMetricFamily(
+            "fyrehose_query_refused", "Sealed records read and not shown, by reason", labels=["stream", "reason"]
+        )
+        for (stream, reason), count in getattr(site.sources.strip_framing, "refused", {}).items():
+            refused.add_metric([stream, reason], count)
+        yield refused
         yield damaged
         yield followers
         yield newest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from twisted.application.service import Service
@@ -18,6 +18,8 @@ from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.monitoring.scraper import ScrapeTarget
 from fyrehose_twisted.query.records.journals import JournalDirectory
 from fyrehose_twisted.query.site import QuerySite
+from fyrehose_twisted.sealing.key_ring import KeyRing
+from fyrehose_twisted.sealing.key_source import KeySource
 from fyrehose_twisted.web.site import wait_closed
 from fyrehose_twisted.web.tokens import Tokens
 from fyrehose_twisted.wording import pluralize
@@ -30,6 +32,7 @@ class QueryService(Service):
     :param http: server endpoint.
     :param targets: services whose metrics are scraped.
     :param tokens: accepted tokens; ``None`` if none is required.
+    :param keys: keys of sealed streams; read again on SIGHUP.
     :param reread: called on SIGHUP; returns the new limits and tokens.
     :raises ConfigurationError: if ``http`` is not a valid endpoint.
     """
@@ -44,6 +47,7 @@ class QueryService(Service):
         targets: Iterable[ScrapeTarget] = (),
         tokens: Tokens | None = None,
         config: QueryConfig | None = None,
+        keys: Sequence[KeySource] = (),
         reread: Callable[[], tuple[QueryConfig, Tokens | None]] | None = None,
         reactor: Any = None,
     ) -> None:
@@ -57,7 +61,9 @@ class QueryService(Service):
         self._listening_ports.add("http", http, self.site)
         self._refresh_call = PeriodicCall("the overview", self._refresh, reactor)
         self._interval = config.look_interval
-        self._reloader = ReloadOnHup(reread, self._reconfigure, reactor)
+        self._reloaders: list[ReloadOnHup[Any]] = [ReloadOnHup(one.read, self._applying(one), reactor) for one in keys]
+        if reread is not None or not keys:
+            self._reloaders.append(ReloadOnHup(reread, self._reconfigure, reactor))
 
     @property
     def addresses(self) -> dict[str, list[str]]:
@@ -77,7 +83,8 @@ class QueryService(Service):
         self.sources.refresh()
         self.site.scraper.start()
         self._refresh_call.start(self._interval)
-        self._reloader.start()
+        for reloader in self._reloaders:
+            reloader.start()
         if self._listening_ports.all_bound:
             systemd_notifier.ready(self.reactor, f"listening on {self._listening_ports}")
 
@@ -87,7 +94,8 @@ class QueryService(Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        self._reloader.stop()
+        for reloader in self._reloaders:
+            reloader.stop()
         self._refresh_call.stop()
         self.site.scraper.stop()
         await self._listening_ports.close()
@@ -101,6 +109,14 @@ class QueryService(Service):
         changes = diff(self.site.config, config)
         self.site.reconfigure(config, tokens)
         return [*changes, *([] if tokens is None else [pluralize(len(tokens), "token")])]
+
+    def _applying(self, keys: KeySource) -> Callable[[KeyRing], list[str]]:
+        def apply(ring: KeyRing) -> list[str]:
+            changes = keys.apply(ring)
+            self.site.live_streams.forget_tails()
+            return changes
+
+        return apply
 
     def _refresh(self) -> None:
         # Without clients, only the history and new journals matter.

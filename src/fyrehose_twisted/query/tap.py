@@ -21,8 +21,9 @@ from fyrehose_twisted.net.options import (
     probe_port,
     require_writable_directory,
 )
-from fyrehose_twisted.payloads import envelope_finder, strip_framing
+from fyrehose_twisted.payloads import PayloadReader, envelope_finder
 from fyrehose_twisted.process.sighup import limit_checks, with_limits
+from fyrehose_twisted.sealing.key_source import KeySource
 from fyrehose_twisted.web.tokens import Tokens
 
 DEFAULT_HTTP = "tcp:8480"
@@ -47,10 +48,12 @@ class Options(TokenOptions, StreamNameOption, BackboneOptions, RetentionOption):
         ["http", None, DEFAULT_HTTP, "endpoint of the HTTP server"],
         start_option("oldest"),
     ]
+    optFlags = [["allow-plain", None, "with --seal-key-file, deliver messages that are not sealed, too"]]
 
     def __init__(self) -> None:
         super().__init__()
         self["watch"] = []
+        self["seal-key-files"] = []
 
     def opt_backbone(self, text: str) -> None:
         """HOST:PORT of a backbone whose stream to record; several that take over from one another with commas
@@ -58,6 +61,10 @@ class Options(TokenOptions, StreamNameOption, BackboneOptions, RetentionOption):
         super().opt_backbone(text)
 
     opt_b = opt_backbone
+
+    def opt_seal_key_file(self, path: str) -> None:
+        """file with the keys of a sealed stream, which is shown opened; reloaded on SIGHUP (repeatable)"""
+        self["seal-key-files"].append(path)
 
     def opt_watch(self, text: str) -> None:
         """NAME=URL of a service's metrics to show, such as backbone=http://127.0.0.1:9100/metrics (repeatable)"""
@@ -67,6 +74,14 @@ class Options(TokenOptions, StreamNameOption, BackboneOptions, RetentionOption):
         if not self["directory"]:
             raise usage.UsageError("--directory DIR is required")
         self["directory"] = self.absolute_path("directory")
+        allow_plain = bool(self["allow-plain"])
+        if allow_plain and not self["seal-key-files"]:
+            raise usage.UsageError("--allow-plain requires --seal-key-file FILE")
+        # twistd changes to this directory before the service starts.
+        start = Path(self.parent["rundir"] if self.parent is not None else ".")
+        paths = [(start / path).absolute() for path in self["seal-key-files"]]
+        self["keys"] = [KeySource(path, allow_plain=allow_plain) for path in paths]
+        self["reader"] = PayloadReader(self["keys"])
         protected = self.parse_tokens()
         self["serving"] = self.parse_protected("http", self["http"], DEFAULT_HTTP, "--tokens-file", protected=protected)
         if self["backbone"] is None:
@@ -121,11 +136,12 @@ def _make(options: Options) -> MultiService:
         return with_limits(basis, options["limits"], known), options.read_tokens()
 
     query = QueryService(
-        JournalDirectory(path, strip_framing, envelope_finder=envelope_finder),
+        JournalDirectory(path, options["reader"], envelope_finder=envelope_finder),
         serving.description,
         targets=targets,
         tokens=options["tokens"],
         config=with_limits(basis, options["limits"], known),
+        keys=options["keys"],
         reread=read if options.reloadable else None,
     )
     made = MultiService()

@@ -82,6 +82,10 @@ class TailCache:
         skipped = place.position - self._first.position
         return (self.records[index] for index in range(skipped, len(self.records)))
 
+    def forget(self) -> None:
+        """Forget the records. Streams read those that they still need again."""
+        self._restart(self.next)
+
     def _restart(self, next: EpochPosition) -> None:
         self.records.clear()
         self._size = 0
@@ -216,7 +220,7 @@ class LiveStream(StreamingResponse):
                     texts = []
                 self._skip(item.position - 1)
             examined += len(item.payload)
-            is_wanted = item.received_at >= since and (repeats or not item.is_repeat)
+            is_wanted = item.received_at >= since and (repeats or not item.is_repeat) and not item.is_refused
             if is_wanted and (where is None or where.matches(item)):
                 text = item.text(plain)
                 size += len(text)
@@ -324,6 +328,11 @@ class LiveStreams(StreamingResponses):
         if not tail.followers:
             tail.call.cancel()
             del self._tails[tail.source.name]
+
+    def forget_tails(self) -> None:
+        """Forget the encoded records, because keys have changed."""
+        for tail in self._tails.values():
+            tail.forget()
 
     def source_gone(self, source: JournalSource) -> None:
         """End the streams of a journal that is gone. Clients that reconnect get its replacement."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fyrehose_twisted.journal.block import Block
@@ -11,8 +11,9 @@ from fyrehose_twisted.journal.repeat_marking import Marks
 from fyrehose_twisted.web.request import parse_json
 from fyrehose_twisted.web.response import encode_json
 
-StripFraming = Callable[[str, list[bytes]], list[bytes]]
-"""Given a stream's URI and payloads, returns the payloads without the protocol's framing."""
+StripFraming = Callable[[str, list[bytes]], Sequence[bytes | None]]
+"""Given a stream's URI and payloads, returns the payloads without the protocol's framing; ``None`` for one that must
+not be shown."""
 
 NOT_JSON: Any = object()
 """Document of a record whose payload is not JSON."""
@@ -26,12 +27,14 @@ class RecordView:
     :ivar position: sequence number without its wrap-around.
     :ivar payload: payload without the protocol's framing.
     :ivar is_repeat: whether the message is a repeat.
+    :ivar is_refused: whether the record must not be shown, because it does not open.
     """
 
     __slots__ = (
         "_document",
         "_texts",
         "epoch",
+        "is_refused",
         "is_repeat",
         "payload",
         "position",
@@ -50,6 +53,7 @@ class RecordView:
         self.received_at = received_at
         self.payload = payload
         self.is_repeat = False
+        self.is_refused = False
         self._document: Any = None
         self._texts: list[bytes | None] = [None, None]
 
@@ -105,7 +109,8 @@ def record_views(block: Block, strip_framing: StripFraming, marks: Marks | None 
     payloads = strip_framing(block.stream, block.payloads())
     columns = block.positions.tolist(), block.sequences.tolist(), block.times.tolist(), payloads
     for row, (position, sequence, received_at, payload) in enumerate(zip(*columns, strict=True)):
-        item = RecordView(stream, block.epoch, position, sequence, received_at, payload)
+        item = RecordView(stream, block.epoch, position, sequence, received_at, b"" if payload is None else payload)
+        item.is_refused = payload is None
         if marks is not None and marks[row]:
             item.is_repeat = True
         yield item

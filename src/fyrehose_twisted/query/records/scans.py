@@ -169,6 +169,8 @@ class RangeScan:
             found: list[tuple[int, RecordView]] = []
             if wanted is None or wanted[low:high].any():
                 for row, item in enumerate(record_views(rows, self._strip_framing)):
+                    if item.is_refused:
+                        continue
                     if (wanted is None or wanted[low + row]) and (where is None or where.matches(item)):
                         found.append((row, item))
             if found:
