@@ -1,11 +1,15 @@
 // Prints a fyrehose stream in order, each message once, as SEQUENCE, a tab and DATA:
-// node careful_subscriber.js HOST PORT
+// node careful_subscriber.js HOST PORT [KEY_FILE]
+// With the key file of a sealed stream, it prints what it can open, and reports the rest.
 'use strict';
 
 const [DELIVER, REQUEST, KEEPALIVE, NOSUBSCRIBE, NOJOURNAL, HEADER, ENVELOPE] = [1, 4, 16, 1, 2, 9, 20];
 const [RING, RING_BYTES, ROUND, RANGE, TICK /* ms */, GIVE_UP /* ticks */] = [65536, 64 << 20, 4096, 1024, 100, 50];
 const MAGIC = Buffer.from('f7465901', 'hex');
 const [host, port] = [process.argv[2], Number(process.argv[3])];
+const keyFile = process.argv[4];
+const open = keyFile && require('./open_sealed.js').opener(require('fs').readFileSync(keyFile, 'utf8'));
+const refused = new Set(); // reasons that were reported
 const wire = require('dgram').createSocket({ type: 'udp4', recvBufferSize: 4 << 20 });
 const held = new Map(); // by number: packets that wait for lower numbers
 const seen = new Set(); // publisher and counter, to tell a message that was pushed twice
@@ -38,11 +42,18 @@ function printWhatIsDue() {
   for (let packet; (packet = held.get(next)); next++, stalled = 0) {
     held.delete(next);
     bytes -= packet.length;
-    let data = packet.subarray(HEADER);
-    if (data.length >= ENVELOPE && data.subarray(0, 4).equals(MAGIC)) {
-      if (isRepeat(data)) continue;
-      data = data.subarray(ENVELOPE);
-    }
+    let data = packet.subarray(HEADER), envelope;
+    if (data.length >= ENVELOPE && data.subarray(0, 4).equals(MAGIC)) envelope = data.subarray(0, ENVELOPE);
+    if (open) { // First, for a forged envelope must not make a genuine message a repeat.
+      const opened = open(data, envelope ? ENVELOPE : 0);
+      if (typeof opened === 'string') {
+        if (opened !== 'seal_repeated' && !refused.has(opened)) console.error(`dropped ${next}: ${opened}`);
+        refused.add(opened);
+        continue;
+      }
+      data = opened;
+    } else if (envelope) data = data.subarray(ENVELOPE);
+    if (envelope && isRepeat(envelope)) continue;
     process.stdout.write(Buffer.concat([Buffer.from(`${next}\t`), data, Buffer.from('\n')]));
   }
 }
@@ -83,7 +94,7 @@ function tick() {
 }
 
 if (!port) {
-  console.error('usage: node careful_subscriber.js HOST PORT');
+  console.error('usage: node careful_subscriber.js HOST PORT [KEY_FILE]');
   process.exit(2);
 }
 require('dns').lookup(host, 4, (error, address) => {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import signal
@@ -19,6 +20,7 @@ import pytest_twisted
 from integration.running.backbone import RunningBackbone, StartBackbone
 from integration.running.programs import InTime, Program, Start
 from integration.running.relay import Crossing, StartRelay
+from suite.sealing import ring, seal_key
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.protocol import DatagramProtocol
 from twisted.internet.task import deferLater
@@ -42,6 +44,9 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     Push,
     Request,
 )
+from fyrehose_twisted.sealing.key_file import create_key_ring, create_signing_key
+from fyrehose_twisted.sealing.key_ring import KeyRing
+from fyrehose_twisted.sealing.signing import SigningKey
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "howto" / "other-languages.md"
@@ -483,3 +488,48 @@ def test_short_foreign_subscriber_ignores_malformed_packets(set_stage: Callable[
     printed = ["one", "two", "three", "four", "", large.decode(), magic, magic + "x" * 15, "\n\0"]
     printed += [*["", "0", "65535"] * 2, "the end"]
     assert stop_short(stage) == "".join(f"{number}\t{line}\n" for number, line in enumerate(printed, 1))
+
+
+OPEN_VECTORS = """
+const { opener } = require(process.argv[1]), fs = require('fs');
+for (const vector of JSON.parse(fs.readFileSync(process.argv[2]))) {
+  const publisher = vector.public_key ? `publisher anna ${vector.public_key}` : '';
+  const open = opener(`stream ${vector.stream}\\nkey ${vector.algorithm} ${vector.key}  # comment\\n${publisher}`);
+  const size = vector.kind === 'sealed' ? vector.envelope.length / 2 : vector.envelope_size;
+  const shown = [1, 2].map(() => open(Buffer.from(vector.data, 'hex'), size));
+  console.log(JSON.stringify([vector.name, ...shown.map((one) => (Buffer.isBuffer(one) ? one.toString('hex') : one))]));
+}
+"""
+
+
+def test_sealed_vectors_open_in_javascript(program: Callable[[str, str], Path], start: Start) -> None:
+    module, vectors = ROOT / "examples" / "open_sealed.js", ROOT / "tests" / "vectors" / "seal.json"
+    node = str(program("node", "nodejs"))
+    opened = start(node, "-e", OPEN_VECTORS, module, vectors, of_ours=False)
+    assert opened.finish() == 0, opened
+    found = {name: shown for name, *shown in map(json.loads, opened.out.splitlines())}
+    assert found == {
+        vector["name"]: [vector["payload"], "seal_repeated"] if vector["kind"] == "sealed" else [vector["reason"]] * 2
+        for vector in json.loads(vectors.read_text(encoding="utf-8"))
+    }
+
+
+@pytest.mark.extended
+def test_a_subscriber_in_javascript_opens_a_sealed_stream(
+    backbone: RunningBackbone, start: Start, command: Command, tmp_path: Path
+) -> None:
+    signing, keys = SigningKey(b"7" * 32), tmp_path / "prices.keys"
+    create_key_ring(keys, KeyRing(ring().stream, [seal_key(2, "aes-256-gcm"), seal_key()], {"anna": signing.public}))
+    create_signing_key(tmp_path / "anna.key", signing)
+    foreign = start(*command("careful_subscriber.js"), *backbone.address, keys, of_ours=False)
+    backbone.wait_for_clients(1)
+    to = ("-b", backbone.text, "--seal-key-file", keys)
+    assert start("fyrehose", "pub", *to).finish(b"unsigned\n") == 0
+    assert start("fyrehose", "pub", "-b", backbone.text).finish(b"plain\n") == 0
+    lines = b"".join(b"line %d\n" % number for number in range(500))
+    assert start("fyrehose", "pub", *to, "--sign-key-file", tmp_path / "anna.key").finish(lines) == 0
+    foreign.wait_for("line 499")
+    foreign.signal(signal.SIGTERM)
+    assert foreign.finish() == 0
+    assert [line.partition("\t")[2] for line in foreign.out.splitlines()] == lines.decode().splitlines()
+    assert foreign.err.splitlines() == ["dropped 1: seal_unsigned", "dropped 2: seal_missing"]
