@@ -13,12 +13,14 @@ import pytest
 from integration.running.backbone import MakePeer, RunningBackbone
 from integration.running.journal import StartJournal
 from integration.running.programs import Start
+from pyspark.sql import SparkSession
 from suite.sealing import ring
 
 from fyrehose_twisted.fyrehose.wire.packets import Flags
 from fyrehose_twisted.sealing.key_file import create_key_ring, create_signing_key, replace_key_ring
 from fyrehose_twisted.sealing.key_ring import KeyRing
 from fyrehose_twisted.sealing.signing import SigningKey
+from fyrehose_twisted.spark.pipeline.envelopes import unwrapped
 
 SECRET_TEXT = b"the price is 41.3"
 
@@ -168,6 +170,29 @@ def test_a_client_service_opens_what_a_frontend_seals_and_signs(
     subscriber.wait_for("got signed in")
     assert "got unsigned" not in subscriber.out
     assert not any(b"signed" in data for _, data in host.delivered(2))
+
+
+@pytest.mark.extended
+def test_spark_publishes_sealed_and_reads_what_a_journal_kept(
+    spark: SparkSession, start: Start, backbone: RunningBackbone, start_journal: StartJournal, tmp_path: Path
+) -> None:
+    keys = tmp_path / "default.keys"
+    create_key_ring(keys, ring(1, stream="fyrehose://default"))
+    journal = start_journal(backbone, "journal")
+    backbone.wait_for_clients(1)
+    options = {"backbone": backbone.text, "sealKeyFile": str(keys)}
+    frame = spark.range(20).selectExpr("concat('row ', id) as payload")
+    frame.write.format("fyrehose").mode("append").options(**options).save()
+    assert start("fyrehose", "pub", "-b", backbone.text).finish(b"not sealed\n") == 0
+    journal.wait_for(21)
+    journal.stop()
+    assert not any(b"row 7" in path.read_bytes() for path in journal.path.iterdir())
+    reader = spark.read.format("fyrehose").option("sealKeyFile", str(keys))
+    rows = unwrapped(reader.load(str(journal.path))).select("payload", "status").collect()
+    assert sorted(bytes(row.payload).decode() for row in rows if row.status == "ok") == sorted(
+        f"row {number}" for number in range(20)
+    )
+    assert [row.payload for row in rows if row.status == "refused"] == [None]
 
 
 def test_options_without_what_they_need_are_told(start: Start, keys: Path, tmp_path: Path) -> None:

@@ -71,6 +71,9 @@ class SigningKey:
         self.public: bytes = self._private.public_key().public_bytes_raw()
         self.id = signer_id(self.public)
 
+    def __reduce__(self) -> tuple[type[SigningKey], tuple[bytes]]:
+        return SigningKey, (self._seed,)
+
     def __repr__(self) -> str:
         return f"<SigningKey {self.public.hex()}>"
 

@@ -24,8 +24,8 @@ COLUMNS = {
 RECORD = ("stream", "epoch", "sequence", "received_at", "payload", "status")
 """Default columns of a read, and columns of the files of ``fyrehose journal seal --parquet``."""
 
-OK, LOST = "ok", "lost"
-"""Values of ``status``."""
+OK, LOST, REFUSED = "ok", "lost", "refused"
+"""Values of ``status``. Only reads with keys of sealed payloads refuse."""
 
 
 def check_columns(names: Sequence[str]) -> tuple[str, ...]:

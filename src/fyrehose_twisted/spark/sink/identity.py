@@ -17,7 +17,7 @@ def encode_scope(*parts: object) -> bytes:
     return b"".join(len(part).to_bytes(4, "big") + part for part in encoded)
 
 
-def wrap_by_position(scope: bytes, chunk: int, payloads: Sequence[bytes]) -> list[bytes]:
+def wrap_by_position(scope: bytes, chunk: int, payloads: Sequence[bytes], key: bytes = b"") -> list[bytes]:
     """Wrap rows identified by position: the publisher id denotes the chunk, the counter the row in the chunk.
 
     The publisher id depends on the contents of the chunk. If a retried task has its rows in another order, they get
@@ -25,8 +25,9 @@ def wrap_by_position(scope: bytes, chunk: int, payloads: Sequence[bytes]) -> lis
 
     :param scope: scope of the partition.
     :param chunk: index of the chunk in the partition.
+    :param key: secret key of the hash, if the payloads are to be sealed.
     """
-    digest = blake2b(scope, digest_size=8, person=b"fyrehose place")
+    digest = blake2b(scope, digest_size=8, person=b"fyrehose place", key=key)
     digest.update(chunk.to_bytes(8, "big"))
     for payload in payloads:
         digest.update(len(payload).to_bytes(4, "big"))
@@ -35,12 +36,13 @@ def wrap_by_position(scope: bytes, chunk: int, payloads: Sequence[bytes]) -> lis
     return [wrap(publisher, counter, payload) for counter, payload in enumerate(payloads)]
 
 
-def wrap_by_id(scope: bytes, ids: Sequence[bytes], payloads: Sequence[bytes]) -> list[bytes]:
+def wrap_by_id(scope: bytes, ids: Sequence[bytes], payloads: Sequence[bytes], key: bytes = b"") -> list[bytes]:
     """Wrap rows identified by an id: each id is a publisher with a single message.
 
     :param scope: scope within which ids are unique.
+    :param key: secret key of the hash, if the payloads are to be sealed.
     """
-    seed = blake2b(scope, digest_size=8, person=b"fyrehose id")
+    seed = blake2b(scope, digest_size=8, person=b"fyrehose id", key=key)
     messages = []
     for row_id, payload in zip(ids, payloads, strict=True):
         digest = seed.copy()

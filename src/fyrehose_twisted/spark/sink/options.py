@@ -5,9 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from random import SystemRandom
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
+from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE
 from fyrehose_twisted.process.secret import read_secret
+from fyrehose_twisted.sealing.key_file import read_key_ring, read_signing_key
+from fyrehose_twisted.sealing.key_ring import KeyRing
+from fyrehose_twisted.sealing.payload import SEAL_OVERHEAD
+from fyrehose_twisted.sealing.sealer import PayloadSealer
+from fyrehose_twisted.sealing.signing import MAX_SIGNATURE_OVERHEAD, SigningKey
 from fyrehose_twisted.spark.sink.publisher import (
     ACK_TIMEOUT,
     MAX_IN_FLIGHT,
@@ -31,6 +39,8 @@ class SinkOptions:
     :ivar raw: publish payloads without an envelope.
     :ivar ack_timeout: seconds to wait for the backbone's first answer.
     :ivar publish_timeout: seconds to wait for the acknowledgement of a message.
+    :ivar keys: keys with which payloads are sealed; ``None`` to publish them as they are.
+    :ivar signing_key: key that signs sealed payloads.
     :ivar max_in_flight: limit of unacknowledged messages per task.
     """
 
@@ -43,6 +53,20 @@ class SinkOptions:
     publish_timeout: float = PUBLISH_TIMEOUT
     max_in_flight: int = MAX_IN_FLIGHT
     secret: bytes | None = field(default=None, repr=False)
+    keys: KeyRing | None = None
+    signing_key: SigningKey | None = None
+
+    @property
+    def max_payload(self) -> int:
+        """Maximum size of a payload in bytes."""
+        limit = MAX_DELIVERABLE if self.raw else MAX_ENVELOPED
+        if self.keys is None:
+            return limit
+        return limit - SEAL_OVERHEAD - (0 if self.signing_key is None else MAX_SIGNATURE_OVERHEAD)
+
+    def sealer(self) -> PayloadSealer | None:
+        """Create a sealer for one task; ``None`` without keys."""
+        return None if self.keys is None else PayloadSealer(self.keys, SystemRandom(), signing_key=self.signing_key)
 
     def publisher(self) -> BlockingPublisher:
         """Create an unconnected publisher."""
@@ -72,6 +96,8 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         raise ConfigurationError("raw and idColumn exclude each other: ids are sent in the envelope")
     if id_scope is not None and id_column is None:
         raise ConfigurationError("idScope requires idColumn")
+    if options.get("signkeyfile") and not options.get("sealkeyfile"):
+        raise ConfigurationError("signKeyFile requires sealKeyFile")
     return SinkOptions(
         backbone=backbone,
         column=options.get("column"),
@@ -82,6 +108,8 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         publish_timeout=_parse_seconds(options, "publishTimeout", PUBLISH_TIMEOUT),
         max_in_flight=_parse_in_flight(options),
         secret=read_secret(options["secretfile"]) if options.get("secretfile") else None,
+        keys=read_key_ring(options["sealkeyfile"]) if options.get("sealkeyfile") else None,
+        signing_key=read_signing_key(options["signkeyfile"]) if options.get("signkeyfile") else None,
     )
 
 

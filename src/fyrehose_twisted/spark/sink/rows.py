@@ -12,8 +12,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fyrehose_twisted.errors import ConfigurationError, LocalError, MessageTooLarge
-from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
-from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE
 from fyrehose_twisted.spark.sink.options import SinkOptions
 
 if TYPE_CHECKING:
@@ -74,7 +72,7 @@ class RowExtractor:
             raise ConfigurationError(f"column {name!r} is {kinds[name].upper()}, which has no JSON form: cast it")
         self._column = column
         self._id_column = options.id_column
-        self._limit = MAX_DELIVERABLE if options.raw else MAX_ENVELOPED
+        self._limit = options.max_payload
 
     def extract(self, batches: Iterable[Any], partition: int) -> Iterator[SinkRow]:
         """Yield the rows of Arrow record batches.

@@ -12,6 +12,10 @@ from typing import Any, NamedTuple
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.arrow.schema import RECORD, check_columns
 from fyrehose_twisted.process.secret import read_secret
+from fyrehose_twisted.sealing.key_file import read_key_ring
+from fyrehose_twisted.sealing.key_ring import KeyRing
+from fyrehose_twisted.sealing.keys import check_available
+from fyrehose_twisted.sealing.opener import PayloadOpener
 from fyrehose_twisted.spark.source.journal_locations import (
     JournalLocation,
     filter_by_stream,
@@ -65,6 +69,8 @@ class ReadOptions:
     :ivar rows_per_partition: numbers per task.
     :ivar fail_on_data_loss: fail if records were dropped or cannot be read; otherwise report them as lost.
     :ivar pushdown: apply filters before reading.
+    :ivar rings: keys of the sealed streams.
+    :ivar allow_plain: return payloads of sealed streams that are not sealed, too.
     :ivar directory: base of relative paths; empty for the working directory of the process.
     """
 
@@ -84,6 +90,12 @@ class ReadOptions:
     timeout: float = 10.0
     secret: bytes | None = field(default=None, repr=False)
     directory: str = ""
+    rings: tuple[KeyRing, ...] = ()
+    allow_plain: bool = False
+
+    def openers(self) -> dict[str, PayloadOpener]:
+        """Create an opener for each sealed stream."""
+        return {ring.stream: PayloadOpener(ring, allow_plain=self.allow_plain) for ring in self.rings}
 
     def locations(self) -> list[JournalLocation]:
         """Find the journals to read.
@@ -151,7 +163,21 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None, directory:
         timeout=_parse_duration(options, "timeout", "10s"),
         secret=read_secret(options["secretfile"]) if options.get("secretfile") else None,
         directory=options.get("directory", directory),
+        rings=_read_rings(options),
+        allow_plain=_parse_flag(options, "allowPlain", False),
     )
+
+
+def _read_rings(options: Mapping[str, str]) -> tuple[KeyRing, ...]:
+    paths = options.get("sealkeyfile", "")
+    rings = tuple(read_key_ring(path.strip()) for path in paths.split(",")) if paths else ()
+    if len({ring.stream for ring in rings}) < len(rings):
+        raise ConfigurationError(f"sealKeyFile {paths!r} has two files for one stream; put their keys into one file")
+    if not rings and "allowplain" in options:
+        raise ConfigurationError("allowPlain requires sealKeyFile")
+    if rings:
+        check_available()
+    return rings
 
 
 def reader_options(origins: Sequence[JournalLocation], secret_file: str | None = None) -> dict[str, str]:
@@ -312,5 +338,7 @@ _NAMES = (
     "pushdown",
     "timeout",
     "secretFile",
+    "sealKeyFile",
+    "allowPlain",
 )
 _KNOWN = {name.lower() for name in (*_NAMES, "origins", "checkpointLocation")}

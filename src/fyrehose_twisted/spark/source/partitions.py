@@ -29,4 +29,4 @@ def read_partition(partition: InputPartition, columns: Sequence[str], options: R
     """Yield the record batches of a partition; none for an empty one."""
     from fyrehose_twisted.spark.source.task_batches import read_ranges
 
-    return read_ranges(partition.value, columns, fail_on_data_loss=options.fail_on_data_loss)
+    return read_ranges(partition.value, columns, fail_on_data_loss=options.fail_on_data_loss, openers=options.openers())

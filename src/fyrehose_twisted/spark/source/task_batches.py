@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from fyrehose_twisted.journal.arrow import batches as arrow
 from fyrehose_twisted.journal.arrow.batches import RecordRange
+from fyrehose_twisted.sealing.opener import PayloadOpener
 from fyrehose_twisted.spark.source.journal_locations import reader_reaching
+from fyrehose_twisted.spark.source.opened_batches import open_batches
 from fyrehose_twisted.spark.source.planning import TaskRange
 
 
 def read_ranges(
-    task_ranges: Iterable[TaskRange], columns: Sequence[str], *, fail_on_data_loss: bool = True
+    task_ranges: Iterable[TaskRange],
+    columns: Sequence[str],
+    *,
+    fail_on_data_loss: bool = True,
+    openers: Mapping[str, PayloadOpener] = MappingProxyType({}),
 ) -> Iterator[Any]:
-    """Yield the rows of several ranges in turn; see :func:`read_range`."""
+    """Yield the rows of several ranges in turn; see :func:`read_range`.
+
+    :param openers: openers of the sealed streams.
+    """
     for part in task_ranges:
-        yield from read_range(part, columns, fail_on_data_loss=fail_on_data_loss)
+        rows = read_range(part, columns, fail_on_data_loss=fail_on_data_loss)
+        opener = openers.get(part.location.stream)
+        yield from rows if opener is None else open_batches(rows, opener)
 
 
 def read_range(task_range: TaskRange, columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[Any]:
