@@ -56,8 +56,8 @@ class Silent(BriefRelays):
 def renumbers_messages(patch: Patch) -> None:
     original = RelayDownstream.messages_arrived
 
-    def arrived(self: Any, first: int, messages: Sequence[bytes], now: float) -> None:
-        original(self, max(first, self.sequencer.last + 1), messages, now)
+    def arrived(self: Any, first: int, messages: Sequence[bytes], now: float, *, live: bool) -> None:
+        original(self, max(first, self.sequencer.last + 1), messages, now, live=live)
 
     patch.setattr(RelayDownstream, "messages_arrived", arrived)
 

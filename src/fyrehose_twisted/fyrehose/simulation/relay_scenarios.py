@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import ClassVar
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, Start
+from fyrehose_twisted.fyrehose.simulation.adversaries import ADVERSARY_ADDRESS, Adversary
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
+    ADVERSARY,
     AcknowledgedArePublished,
     ExactlyOnce,
     InOrder,
+    NumbersDurableFirst,
     Participants,
     StreamProgress,
 )
@@ -28,7 +32,7 @@ from fyrehose_twisted.fyrehose.simulation.invariants.relays import (
 from fyrehose_twisted.fyrehose.simulation.invariants.repair import LossOnlyAfterRetries
 from fyrehose_twisted.fyrehose.simulation.participants import BACKBONE, BackboneHost
 from fyrehose_twisted.fyrehose.simulation.relay_hosts import RelayHost
-from fyrehose_twisted.fyrehose.simulation.workload import RAW_CONFIG, ClientProfile, FyrehoseScenario
+from fyrehose_twisted.fyrehose.simulation.workload import DRAIN_TIME, RAW_CONFIG, ClientProfile, FyrehoseScenario
 from fyrehose_twisted.fyrehose.wire.packets import Dialect
 from fyrehose_twisted.sim import fault_generators
 from fyrehose_twisted.sim.crash_mode import CrashMode
@@ -154,4 +158,46 @@ class Relays(FyrehoseScenario):
         )
 
 
-SCENARIOS: tuple[type[FyrehoseScenario], ...] = (Relays,)
+class HostileRelays(Relays):
+    """Damaged datagrams are delivered, and an adversary sends arbitrary ones to relays and their clients. No node
+    raises, memory stays bounded, and valid traffic continues."""
+
+    name: ClassVar[str] = "fyrehose.relays-garbage"
+
+    def build(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        super().build()
+        rng = self._make_rng()
+        # A steady stream contradicts numbers that are too high. An idle stream would accept them in the end.
+        for second in range(3, int(self.duration + DRAIN_TIME), 3):
+            self.network.call_in(second, partial(self._publish, rng.choice(self.publishers), b"tick"))
+        self.network.add(
+            ADVERSARY,
+            ADVERSARY_ADDRESS,
+            lambda boot: Adversary(self.network, rng, boot.now, self.duration, forges_repairs=True),
+        )
+
+    def add_invariants(self, participants: Participants) -> None:
+        """See :class:`FyrehoseScenario`. Damaged packets may contain anything, so contents are not checked."""
+        self.content = NumbersDurableFirst(participants)
+        self.progress = StreamProgress(participants, self.content, share=0.9)
+        for invariant in (
+            self.content,
+            MemoryBounded(participants),
+            RelayMemoryBounded(participants, self.relays),
+            self.progress,
+        ):
+            self.add_invariant(invariant)
+
+    def fault_mix(self) -> Sequence[tuple[float, fault_generators.FaultGenerator]]:
+        """See :class:`FyrehoseScenario`."""
+        relays = [relay.host.name for relay in self.relays]
+        hosts = [*relays, "backbone", *self._client_names]
+        return (
+            (8.0, fault_generators.bad_links(hosts, deliver_corrupted=True)),
+            (1.0, fault_generators.crashes(relays)),
+            (0.5, fault_generators.crashes(self._client_names)),
+        )
+
+
+SCENARIOS: tuple[type[FyrehoseScenario], ...] = (Relays, HostileRelays)

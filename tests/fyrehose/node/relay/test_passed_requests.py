@@ -63,6 +63,17 @@ def test_an_answer_is_not_passed_on_long_after_the_request() -> None:
     assert passed.take(20) == [BOB]
 
 
+def test_what_a_client_has_got_otherwise_is_not_sent_again() -> None:
+    passed = PassedRequests()
+    passed.add(ALICE, 1, 10, START)
+    passed.add(BOB, 1, 10, START)
+    passed.served(ALICE, 3, 10)
+    assert passed.take(3) == [BOB]
+    passed.served(ALICE, 1, 2)
+    passed.served(BOB, 1, 10)
+    assert not passed
+
+
 def test_a_client_that_has_expired_is_forgotten() -> None:
     passed = PassedRequests()
     passed.add(ALICE, 1, 10, START)

@@ -360,6 +360,55 @@ def test_a_client_that_is_not_admitted_gets_nothing(relay: Harness) -> None:
     assert relay.node.downstream.drops.counts["request_for_stranger"] == 1
 
 
+def test_a_repair_of_another_client_goes_to_those_who_ask_and_is_marked_as_such(relay: Harness) -> None:
+    relay.join(ALICE, flags=EXTENDED | Flags.IPV4)
+    relay.deliver(1, 4)
+    relay.sent()
+    relay.send((Request(ANY_ADDRESS, 2, 3), ALICE))
+    relay.pass_time(0.05)
+    assert Request(ANY_ADDRESS, 2, 3) in relay.sent(PARENT)
+    relay.deliver(2, peer=STRANGER)
+    assert relay.sent(ALICE) == [Deliver(2, b"message 2", fetched=True)]
+    assert relay.sent(BOB) == [], "to the others it would be the word of their backbone"
+    relay.deliver(3)
+    assert relay.sent(BOB) == [Deliver(3, b"message 3")]
+    relay.send((Request(ANY_ADDRESS, 1, 4), ALICE), (Request(ANY_ADDRESS, 2, 2), BOB))
+    everything = [Deliver(number, b"message %d" % number, fetched=number == 2) for number in (1, 2, 3, 4)]
+    outputs = relay.node.drain()
+    sent = [
+        (peer, decode(bytes(one))) for each in outputs.effects for peer in each.peers for one in each.iter_datagrams()
+    ]
+    assert sorted((packet for peer, packet in sent if peer == ALICE), key=lambda one: one.sequence) == everything
+    assert [packet for peer, packet in sent if peer == BOB] == [Deliver(2, b"message 2")], "it does not know the mark"
+
+
+def test_a_late_repair_goes_to_those_who_ask_only(relay: Harness) -> None:
+    relay.deliver(1, 3)
+    for number in range(4, 8):
+        relay.pass_time(1.0)
+        relay.join(ALICE, BOB)
+        relay.answer(PARENT)
+        relay.deliver(number)
+    relay.send((Request(ANY_ADDRESS, 2, 2), BOB))
+    relay.sent()
+    relay.deliver(2)
+    assert relay.sent(ALICE) == []
+    relay.send((Request(ANY_ADDRESS, 2, 2), ALICE))
+    assert relay.sent(ALICE) == [Deliver(2, b"message 2")]
+
+
+def test_a_correction_of_the_parent_replaces_what_the_history_says(relay: Harness) -> None:
+    relay.deliver(1, 3)
+    relay.pass_time(0.05)
+    relay.sent()
+    relay.send((Deliver(2, b"false"), STRANGER))
+    relay.sent()
+    relay.deliver(2)
+    assert relay.sent(ALICE) == [], "clients that have it would take it for a numbering that began anew"
+    relay.send((Request(ANY_ADDRESS, 2, 2), ALICE))
+    assert relay.sent(ALICE) == [Deliver(2, b"message 2")]
+
+
 # Publishing
 
 

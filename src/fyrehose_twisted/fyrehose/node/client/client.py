@@ -312,8 +312,11 @@ class Client(DatagramNode):
         """Handle DELIVERs with consecutive numbers."""
         self._reception.run_received(run, now, live=run.peer == self.backbone)
 
-    def _messages_seen(self, first: int, messages: Sequence[bytes], now: float) -> None:
-        """Handle consecutive messages that are received for the first time, in whatever order."""
+    def _messages_seen(self, first: int, messages: Sequence[bytes], now: float, live: bool) -> None:
+        """Handle consecutive messages that are received for the first time, in whatever order.
+
+        :param live: whether the backbone sent them.
+        """
         self._publishing.messages_seen(first, messages, now)
 
     def extension_received(self, extension: Status | Asked, now: float) -> None:

@@ -21,7 +21,8 @@ class MessageArrival:
 
     :param backbone: address of the backbone, for error messages.
     :param journal: whether to store messages.
-    :param on_new_messages: called with the first number and the DATA of messages that are received for the first time.
+    :param on_new_messages: called with the first number and the DATA of messages that are received for the first time,
+        the time, and whether the backbone sent them.
     :param own: start of the messages of this client, or empty. The backbone repeats them upon retransmissions.
     :param on_own_repeated: called when a message of this client is received again.
     :ivar backbone: address of the backbone; replaced when another one leads.
@@ -45,7 +46,7 @@ class MessageArrival:
         tail_probe: TailProbe,
         *,
         journal: bool,
-        on_new_messages: Callable[[int, Sequence[bytes], float], None],
+        on_new_messages: Callable[[int, Sequence[bytes], float, bool], None],
         own: bytes = b"",
         on_own_repeated: Callable[[], None] = lambda: None,
     ) -> None:
@@ -99,7 +100,7 @@ class MessageArrival:
             self._tail_probe.repair_received(last, now)
         if self._journal:
             self._store.put(first, data, received_at)
-        self._on_new_messages(first, data, now)
+        self._on_new_messages(first, data, now, live)
         if not live:
             self._repaired_by_peer(first, last)
         return True
@@ -173,7 +174,7 @@ class MessageArrival:
         # Repairs do not replace messages of the backbone.
         if self._journal and (live or self._store.get(sequence) is None):
             self._store.put(sequence, (data,), int(now * 1_000_000))
-        self._on_new_messages(sequence, (data,), now)
+        self._on_new_messages(sequence, (data,), now, live)
 
     # Duplicates
 
@@ -202,7 +203,7 @@ class MessageArrival:
             return
         self._check_regression(sequence, data, now)
         if sequence < self.start_sequence:
-            self._on_new_messages(sequence, (data,), now)
+            self._on_new_messages(sequence, (data,), now, True)
 
     def _check_regression(self, sequence: int, data: bytes, now: float) -> None:
         head, held = self._stream_head, self._store.get(sequence)

@@ -170,7 +170,9 @@ class StreamHead:
     def _record(self, first: int, last: int, now: float) -> None:
         self._suspect = None
         if first == last:
-            self._latest = (*self._latest[1:], last)
+            # A message that comes twice, such as from two relays, is one piece of evidence.
+            if last not in self._latest:
+                self._latest = (*self._latest[1:], last)
         else:
             self._latest = (*self._latest, *range(max(first, last - CONFIRMATIONS + 1), last + 1))[-CONFIRMATIONS:]
         self._confirmed = max(self._confirmed, min(self._latest))

@@ -48,7 +48,7 @@ class Subscription:
         rng: Random,
         now: float,
         *,
-        on_new_messages: Callable[[int, Sequence[bytes], float], None],
+        on_new_messages: Callable[[int, Sequence[bytes], float, bool], None],
         own: bytes = b"",
         on_own_repeated: Callable[[], None] = lambda: None,
     ) -> None:

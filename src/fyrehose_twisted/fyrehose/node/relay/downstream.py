@@ -40,6 +40,14 @@ from fyrehose_twisted.fyrehose.wire.run_codec import encode_delivers
 from fyrehose_twisted.interfaces import IDatagramNode, IForwardPolicy, Outputs
 from fyrehose_twisted.ranges import RangeSet
 
+LATE_AFTER = 1.5
+"""Seconds after which a repair that the relay gets itself is late; up to twice as many. Clients take numbers of 5 s ago
+for old."""
+
+MAX_UNCONFIRMED = 256
+"""Maximum number of messages of other clients sent at once for one REQUEST."""
+
+_KNOWS_FETCHED = int(Flags.IPV4 | Flags.IPV6)
 _EXTENSIONS, _WATCHES, _RELAY = int(Flags.EXTENSIONS), int(Flags.WATCHES), int(Flags.RELAY)
 
 
@@ -155,6 +163,8 @@ class RelayDownstream(Backbone):
         self._requests = PassedRequests()
         self._has_begun = False
         self._has_new_deadline = False
+        self._passed_before = self._checkpoint = 0
+        self._checkpoint_at = now
         self.relay_counters = RelayCounters()
         # The backbone sets the pace. What leaves the history of a relay can still be had from its parent.
         config = replace(config, min_rate=None)
@@ -193,28 +203,53 @@ class RelayDownstream(Backbone):
         self._has_begun = True
         self.history.begin(first)
 
-    def messages_arrived(self, first: int, messages: Sequence[bytes], now: float) -> None:
-        """Deliver messages that the relay has received for the first time to all clients, in whatever order."""
+    def messages_arrived(self, first: int, messages: Sequence[bytes], now: float, *, live: bool = True) -> None:
+        """Deliver messages that the relay has received for the first time to all clients, in whatever order.
+
+        Late repairs, and those that the parent has not sent itself, go to the clients that asked for them. Others do
+        not miss them, and would take one for a numbering that began anew, the other for the word of their backbone.
+
+        :param live: whether the parent sent them.
+        """
         self._now = now
+        if self.history.has_passed(first):
+            # A correction of the parent, after clients were sent what it corrects. To them it would look as if the
+            # numbers began anew.
+            return
         last = first + len(messages) - 1
-        self.number_known(last)
+        is_for_all = live and last > self._passed_before
+        if live:
+            self._note_head(last, now)
+        sequence = first
         for burst in encode_delivers(first, messages):
             count = len(burst.data) // burst.size
-            self.history.add(first, burst)
-            self._delivery.deliver(burst, count, len(burst.data) - count * DATA_HEADER.size)
-            first += count
+            self.history.add(sequence, burst, confirmed=live)
+            if is_for_all:
+                self._delivery.deliver(burst, count, len(burst.data) - count * DATA_HEADER.size)
+            sequence += count
         if self.awaits_messages:
-            subscribes = self._client_table.subscribes
-            for sequence, data in enumerate(messages, last - len(messages) + 1):
-                takers, publisher = self._requests.take(sequence), self._publisher_of(data)
-                missed = [one for one in dict.fromkeys((*takers, *publisher)) if not subscribes(one)]
-                self._return_to(sequence, data, missed)
-                self.relay_counters.returned += any(one in missed for one in publisher)
+            for number, data in enumerate(messages, first):
+                self._return_new(number, data, to_subscribers=not is_for_all, live=live)
 
-    def message_arrived_again(self, sequence: int, data: bytes) -> bool:
+    def _return_new(self, sequence: int, data: bytes, *, to_subscribers: bool, live: bool) -> None:
+        """Send a new message to those who wait for it: ``to_subscribers`` too, unless these get it anyway."""
+        takers, publisher = self._requests.take(sequence), self._publisher_of(data)
+        subscribes = self._client_table.subscribes
+        missed = [one for one in dict.fromkeys((*takers, *publisher)) if to_subscribers or not subscribes(one)]
+        self._return_to(sequence, data, missed, live=live)
+        self.relay_counters.returned += any(one in missed for one in publisher)
+
+    def _note_head(self, last: int, now: float) -> None:
+        """Record the highest number, and how far the stream was some seconds ago."""
+        self.number_known(last)
+        if now >= self._checkpoint_at + LATE_AFTER:
+            self._passed_before, self._checkpoint = self._checkpoint, self.sequencer.last
+            self._checkpoint_at = now
+
+    def message_arrived_again(self, sequence: int, data: bytes, *, live: bool) -> bool:
         """Pass a message that is not new to the clients that asked for it. Return whether there are any."""
         takers, publisher = self._requests.take(sequence), self._publisher_of(data)
-        self._return_to(sequence, data, list(dict.fromkeys((*takers, *publisher))))
+        self._return_to(sequence, data, list(dict.fromkeys((*takers, *publisher))), live=live)
         self.relay_counters.returned += len(publisher)
         return bool(takers or publisher)
 
@@ -250,7 +285,7 @@ class RelayDownstream(Backbone):
             case Head():
                 pass  # The answer to a LEADER, which this relay does not need.
             case Deliver(sequence, data) if self._requests and (takers := self._requests.take(sequence)):
-                self._return_to(sequence, data, takers)
+                self._return_to(sequence, data, takers, live=False)
             case _:
                 super().receive(packet, peer, now)
 
@@ -320,7 +355,7 @@ class RelayDownstream(Backbone):
         for start, end in () if leaves_it_to_journals else list(self.history.held(first, last)):
             if position < start:
                 refusal = self._pass_request(address, position, start - 1, now) or refusal
-            refusal = self.repair_dispatcher.answer_from_memory(address, start, end, now) or refusal
+            refusal = self._answer(address, start, end, now) or refusal
             position, answered = end + 1, True
         older = min(last, buffer.end - 1) if self._has_begun else last
         if position <= older:
@@ -332,14 +367,27 @@ class RelayDownstream(Backbone):
             self.counters.answered += 1
         return refusal
 
+    def _answer(self, address: Address, first: int, last: int, now: float) -> str | None:
+        """Send messages of the history to a client."""
+        refusal = None
+        self._requests.served(address, first, last)
+        for start, end in list(self.history.confirmed(first, last)):
+            refusal = self.repair_dispatcher.answer_from_memory(address, start, end, now) or refusal
+        for sequence in self.history.unconfirmed(first, last, MAX_UNCONFIRMED):
+            data = self.history.get(sequence)
+            if data is not None:
+                self._return_to(sequence, data, (address,), live=False)
+        return refusal
+
     def _repair_newer(self, address: Address, numbers: RangeSet, now: float) -> str | None:
         """Repair numbers that follow on the history, which ends where the relay itself misses a message."""
         first, last, refusal = numbers.first, numbers.last, None
-        for sequence, datagram in self.history.read_ahead(first, last):
-            self.repair_dispatcher.reply(address, datagram)
+        for sequence, data in self.history.read_ahead(first, last):
+            self._return_to(sequence, data, (address,), live=not self.history.is_unconfirmed(sequence))
             numbers.discard(sequence)
         for start, end in self._parent.missing(first, last):
             self.relay_counters.requests_awaited += 1
+            self._requests.wait(address, start, end, now)
             self._tell_asked(address, start, end, 1)
             numbers.discard(start, end)
         for start, end in list(numbers):
@@ -372,11 +420,12 @@ class RelayDownstream(Backbone):
         if client is not None and client.token and client.flags & _EXTENSIONS:
             self.repair_dispatcher.reply(address, encode(Asked(client.token, first, last, left)))
 
-    def _return_to(self, sequence: int, data: bytes, receivers: Sequence[Address]) -> None:
-        """Send a message to those who wait for it."""
-        datagram = encode_deliver(sequence, data)
+    def _return_to(self, sequence: int, data: bytes, receivers: Sequence[Address], *, live: bool) -> None:
+        """Send a message to those who wait for it. Where it did not come from the parent, tell those who understand."""
         for receiver in receivers:
-            self.repair_dispatcher.reply(receiver, datagram)
+            client = self._client_table.get(receiver)
+            fetched = not live and client is not None and bool(client.flags & _KNOWS_FETCHED)
+            self.repair_dispatcher.reply(receiver, encode_deliver(sequence, data, fetched=fetched))
         self.relay_counters.repairs_passed += len(receivers)
 
     def _publisher_of(self, data: bytes) -> tuple[Address, ...]:

@@ -30,6 +30,8 @@ class RelayHistory:
         self._ahead_size = 0
         self._absent = RangeSet()
         """Numbers in the buffer without a message."""
+        self._unconfirmed = RangeSet()
+        """Numbers whose messages other clients have sent, and not the parent."""
 
     @property
     def ahead_size(self) -> int:
@@ -42,10 +44,16 @@ class RelayHistory:
         self._ahead.clear()
         self._ahead_size = 0
         self._absent.clear()
+        self._unconfirmed.clear()
 
-    def add(self, first: int, burst: Burst) -> None:
-        """Add DELIVERs with consecutive numbers from ``first`` on, in any order of the numbers."""
+    def add(self, first: int, burst: Burst, *, confirmed: bool = True) -> None:
+        """Add DELIVERs with consecutive numbers from ``first`` on, in any order of the numbers.
+
+        :param confirmed: whether the parent sent them.
+        """
         buffer = self._buffer
+        if not confirmed:
+            self._unconfirmed.add(first, first + len(burst.data) // burst.size - 1)
         if first == buffer.end and not self._ahead:
             buffer.append(first, bytes(burst.data), burst.size)
         else:
@@ -57,6 +65,12 @@ class RelayHistory:
             self._close_gap()
         if self._absent:
             self._absent.discard(0, buffer.first - 1)
+        if self._unconfirmed:
+            self._unconfirmed.discard(0, buffer.first - 1)
+
+    def has_passed(self, sequence: int) -> bool:
+        """Return whether a message and all before it are stored, or were."""
+        return sequence < self._buffer.end and sequence not in self._absent
 
     def skip(self, first: int, last: int) -> None:
         """Leave ``first`` to ``last``, which follow on what is stored, without a message."""
@@ -75,11 +89,29 @@ class RelayHistory:
         first, last = max(first, self._buffer.first), min(last, self._buffer.end - 1)
         return self._absent.gaps(first, last) if first <= last else iter(())
 
+    def confirmed(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges from ``first`` to ``last`` that the parent sent, if they are stored."""
+        return self._unconfirmed.gaps(first, last)
+
+    def unconfirmed(self, first: int, last: int, limit: int) -> list[int]:
+        """Return the lowest numbers from ``first`` to ``last`` whose messages came from other clients."""
+        numbers: list[int] = []
+        for start, end in self._unconfirmed.intersection(first, last):
+            numbers += range(start, min(end, start + limit - len(numbers) - 1) + 1)
+            if len(numbers) >= limit:
+                break
+        return numbers
+
+    def is_unconfirmed(self, sequence: int) -> bool:
+        """Return whether a message came from another client."""
+        return sequence in self._unconfirmed
+
     def read_ahead(self, first: int, last: int) -> list[tuple[int, bytes]]:
-        """Return the numbers from ``first`` to ``last`` that are stored behind gaps, with their DELIVERs."""
+        """Return the numbers from ``first`` to ``last`` that are stored behind gaps, with their DATA."""
         if not self._ahead or last < self._buffer.end:
             return []
-        return [(sequence, self._ahead[sequence]) for sequence in sorted(self._ahead) if first <= sequence <= last]
+        held = [sequence for sequence in sorted(self._ahead) if first <= sequence <= last]
+        return [(sequence, self._ahead[sequence][DATA_HEADER.size :]) for sequence in held]
 
     # As a message store
 
@@ -89,7 +121,10 @@ class RelayHistory:
             return
         for sequence, data in enumerate(messages, first):
             held = self.get(sequence)
-            if held is None or held == data:
+            if held is None:
+                continue
+            self._unconfirmed.discard(sequence)
+            if held == data:
                 continue
             if sequence in self._ahead:
                 self._take_ahead(sequence)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.ranges import RangeSet
 
-LIFETIME = 30.0
-"""Seconds for which an answer is passed on: longer than a client waits between two attempts."""
+LIFETIME = 4.0
+"""Seconds for which an answer is passed on, up to twice as many: longer than a client waits between two attempts. What
+comes much later is an answer to somebody else, and old to this client."""
 
 REPEAT_INTERVAL = 0.05
 """Seconds for which nothing is requested again that another client has just asked for: less than a client waits between
@@ -39,14 +40,8 @@ class PassedRequests:
 
         :return: what the parent has to be asked for; ``None`` if too many ranges are awaited.
         """
-        self._rotate(now)
-        ranges = self._awaited.get(requester)
-        if len(self) >= MAX_RANGES or (ranges is not None and len(ranges) >= MAX_RANGES_EACH):
+        if not self.wait(requester, first, last, now):
             return None
-        if ranges is None:
-            ranges = self._awaited[requester] = RangeSet()
-        ranges.add(first, last)
-        self._highest = max(self._highest, last)
         if now >= self._asked_until:
             self._asked_before = self._asked if now < self._asked_until + REPEAT_INTERVAL else RangeSet()
             self._asked, self._asked_until = RangeSet(), now + REPEAT_INTERVAL
@@ -54,6 +49,30 @@ class PassedRequests:
         for start, end in due:
             self._asked.add(start, end)
         return due
+
+    def wait(self, requester: Address, first: int, last: int, now: float) -> bool:
+        """Record that a client waits for numbers, without asking the parent.
+
+        :return: ``False`` if too many ranges are awaited.
+        """
+        self._rotate(now)
+        ranges = self._awaited.get(requester)
+        if len(self) >= MAX_RANGES or (ranges is not None and len(ranges) >= MAX_RANGES_EACH):
+            return False
+        if ranges is None:
+            ranges = self._awaited[requester] = RangeSet()
+        ranges.add(first, last)
+        self._highest = max(self._highest, last)
+        return True
+
+    def served(self, requester: Address, first: int, last: int) -> None:
+        """Record that a client was sent ``first`` to ``last``."""
+        for awaited in (self._awaited, self._awaited_before):
+            ranges = awaited.get(requester)
+            if ranges is not None and len(ranges) < MAX_RANGES_EACH:
+                ranges.discard(first, last)
+                if not ranges:
+                    del awaited[requester]
 
     def take(self, sequence: int) -> list[Address]:
         """Return the clients that wait for a number, which has arrived."""

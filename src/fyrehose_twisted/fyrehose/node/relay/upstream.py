@@ -124,7 +124,9 @@ class RelayUpstream(Client):
             case Depth(depth=depth):
                 if self._connection.accepts(packet, peer, now):
                     self._parent_depth = depth
-            case Deliver(sequence, data) if self._is_for_client(sequence, data):
+            case Deliver(sequence, data, fetched) if self._is_for_client(
+                sequence, data, live=peer == self.backbone and not fetched
+            ):
                 self.counters.received += 1
             case _:
                 super().receive(packet, peer, now)
@@ -169,15 +171,15 @@ class RelayUpstream(Client):
             return
         live = run.peer == self.backbone
         for sequence, data in enumerate(run.data, run.first):
-            if self._is_for_client(sequence, data):
+            if self._is_for_client(sequence, data, live=live):
                 self.counters.received += 1
             else:
                 self._reception.message_received(sequence, data, run.peer, now, live=live)
 
-    def _is_for_client(self, sequence: int, data: bytes) -> bool:
+    def _is_for_client(self, sequence: int, data: bytes, *, live: bool) -> bool:
         """Pass a message that is not new to the clients that asked for it. Return whether there are any."""
         waits = self._downstream.awaits_messages and self._is_past(sequence)
-        return waits and self._downstream.message_arrived_again(sequence, data)
+        return waits and self._downstream.message_arrived_again(sequence, data, live=live)
 
     def _is_past(self, sequence: int) -> bool:
         """Return whether a number is before the start of this relay, was received, or was given up."""
@@ -186,13 +188,13 @@ class RelayUpstream(Client):
             return True
         return sequence < start or (sequence <= stream.highest and sequence not in stream.missing)
 
-    def _messages_seen(self, first: int, messages: Sequence[bytes], now: float) -> None:
+    def _messages_seen(self, first: int, messages: Sequence[bytes], now: float, live: bool) -> None:
         start = self.start_sequence
         if not self._has_begun and start is not None:
             self._has_begun = True
             self._downstream.stream_began(start)
         if start is None or first >= start:
-            self._downstream.messages_arrived(first, messages, now)
+            self._downstream.messages_arrived(first, messages, now, live=live)
 
     def _leader_changed(self, now: float, has_taken_over: bool) -> None:
         super()._leader_changed(now, has_taken_over)
