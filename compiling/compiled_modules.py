@@ -19,6 +19,7 @@ GROUPS = {
         "consensus",
         "datagrams",
         "driver",
+        "host_addresses",
         "length_frames",
         "lru_set",
         "net.gso",

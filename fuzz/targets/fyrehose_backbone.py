@@ -15,10 +15,25 @@ from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode
-from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE, MAX_SEQUENCE, Deliver, Dialect, Keepalive, Push
+from fyrehose_twisted.fyrehose.wire.packets import (
+    MAX_DELIVERABLE,
+    MAX_SEQUENCE,
+    Deliver,
+    Dialect,
+    Flags,
+    Keepalive,
+    Push,
+)
 from fyrehose_twisted.fyrehose.wire.token import make_token
 
-PEERS = [("192.0.2.7", 4001), ("192.0.2.8", 4002), ("127.0.0.1", 1), ("198.51.100.1", 0)]
+PEERS = [
+    ("192.0.2.7", 4001),
+    ("192.0.2.8", 4002),
+    ("127.0.0.1", 1),
+    ("198.51.100.1", 0),
+    ("2001:db8::7", 4001),
+    ("fe80::1%eth0", 4001),
+]
 SECRET = b"sixteen bytes and a few"
 START = 1_700_000_000.0
 LAST = (0, 2**16 - 3, 2**32 - 5, MAX_SEQUENCE - 20)
@@ -32,6 +47,7 @@ def seeds() -> Iterable[bytes]:
     """Return sessions: a configuration byte followed by batches."""
     packets = [encode(packet) for packet in draw(PACKETS)]
     joins = [bytes((peer, 1)) + piece(encode(Keepalive())) for peer in range(3)]
+    joins += [bytes((peer, 1)) + piece(encode(Keepalive(flags=Flags.IPV4 | Flags.IPV6))) for peer in (1, 4, 5)]
     proved = [
         bytes((peer, 1)) + piece(encode(Keepalive(PEERS[peer], 0, make_token(SECRET, PEERS[peer], 0, START))))
         for peer in range(2)
@@ -62,6 +78,7 @@ def one(data: bytes) -> None:
             settle_until=START + 1 if setup & 2 else None,
             query_clients=bool(setup & 2),
         ),
+        own_address=lambda peer: ("2001:db8::1" if ":" in peer[0] else "192.0.2.1", 2323),
     )
     arrivals: list[tuple[bytes, Address]] = []
     given = sent = 0

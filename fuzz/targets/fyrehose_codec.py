@@ -29,11 +29,12 @@ from fyrehose_twisted.fyrehose.wire.packets import (
 )
 
 _sequences, _data = st.integers(0, MAX_SEQUENCE), st.binary(max_size=30)
-_addresses = st.tuples(st.sampled_from(["0.0.0.0", "192.0.2.7", "255.255.255.255"]), st.integers(0, 65_535))
+_hosts = ["0.0.0.0", "192.0.2.7", "255.255.255.255", "::1", "2001:db8::7"]
+_addresses = st.tuples(st.sampled_from(_hosts), st.integers(0, 65_535))
 _tokens = st.binary(min_size=16, max_size=16)
 _terms, _holdings = st.integers(0, 9), st.builds(Holding, _sequences, _sequences)
 PACKETS: st.SearchStrategy[Packet] = st.one_of(
-    st.builds(Deliver, _sequences, _data),
+    st.builds(Deliver, _sequences, _data, st.booleans()),
     st.builds(Push, _data, st.sampled_from(Dialect), st.booleans()),
     st.builds(Request, _addresses, st.integers(0, 9), st.integers(9, 99)),
     st.builds(Forward, _addresses, st.integers(0, 9), st.integers(9, 99)),

@@ -72,14 +72,15 @@ class Star:
         self.middle = Space()
         self.others = [Space() for _ in versions]
         self.middle.run("sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+        for space in (self.middle, *self.others):  # Otherwise addresses are not used for a second or two.
+            space.run("sysctl", "-qw", "net.ipv6.conf.default.accept_dad=0")
         for number, (other, own) in enumerate(zip(self.others, versions, strict=True), 1):
             link = f"v{number}"
             self.middle.run("ip", "link", "add", link, "type", "veth", "peer", "name", "eth", "netns", str(other.pid))
             for space, device, last in ((self.middle, link, 1), (other, "eth", 2)):
                 for version in own:
                     address = f"10.9.{number}.{last}/24" if version == 4 else f"fd00:9:{number}::{last}/64"
-                    no_delay = ["nodad"] if version == 6 else []
-                    space.run("ip", "addr", "add", address, "dev", device, *no_delay)
+                    space.run("ip", "addr", "add", address, "dev", device)
                 space.prepare_device(device)
             for version in own:
                 via = f"10.9.{number}.1" if version == 4 else f"fd00:9:{number}::1"
@@ -153,3 +154,27 @@ def test_no_message_is_lost_between_clients_of_different_ip_versions(
     assert figures["routed_total"] > 0, page
     # Also with both: a client with IPv6 only cannot send to one that the backbone knows by its IPv4 address.
     assert figures["fetched_total"] > 0, page
+
+
+@pytest.mark.extended
+def test_a_subscriber_at_a_link_local_address_is_served_and_repaired(
+    star: Callable[[list[tuple[int, ...]]], Star], tmp_path: Path
+) -> None:
+    hosts = star([()])
+    (other,) = hosts.others
+    lose = ("-m", "statistic", "--mode", "random", "--probability", str(LOSS), "-j", "DROP")
+    other.run("ip6tables", "-A", "INPUT", "-i", "eth", "-p", "udp", *lose)
+    options = ("--interface", "::", "--open")
+    backbone = hosts.start_in(hosts.middle, *BACKBONE, *options, cwd=tmp_path, stderr=subprocess.STDOUT)
+    backbone.wait_for("listening on")
+    found = re.search(r"fe80::[0-9a-f:]+", hosts.middle.run("ip", "-6", "addr", "show", "dev", "v1"))
+    assert found is not None, "each device has such an address"
+    place = f"[{found[0]}%eth]:2323"
+    subscriber = hosts.start_in(other, "fyrehose", "sub", "-b", place, "--from", 1, "--count", COUNT)
+    backbone.wait_for(r"client \[fe80::[0-9a-f:]+%v1\]:\d+ joined")
+    lines = [b"%d" % number for number in range(COUNT)]
+    published = hosts.start_in(hosts.middle, "fyrehose", "pub", "-b", "[::1]:2323")
+    assert published.finish(b"\n".join(lines) + b"\n") == 0, published
+    assert subscriber.finish() == 0, subscriber
+    assert subscriber.outputs[1].splitlines() == lines
+    assert "lost" not in subscriber.err

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from errno import ECONNREFUSED
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.datagrams import Batch, BatchBuilder
-from fyrehose_twisted.net.gso import RECEIVE_BYTES, SegmentingSocket
-from fyrehose_twisted.net.mmsg import MANY, ManyReceiver
+from fyrehose_twisted.net.gso import RECEIVE_BYTES, SegmentingSocket, socket_name
+from fyrehose_twisted.net.mmsg import MANY, ManyReceiver, peer_address
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="needs recvmmsg of Linux")
 
@@ -72,6 +73,33 @@ def test_datagrams_of_the_expected_size_are_one_run(stack: ExitStack) -> None:
     [run] = runs.finish()
     assert (run.rows, run.size, run.peer) == (2 * MANY, 3, from_here.getsockname())
     assert buffer.startswith(b"".join(b"%03d" % number for number in range(2 * MANY)))
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        (("::1", 7, 0, 0), ("::1", 7)),
+        (("::ffff:192.0.2.1", 7, 0, 0), ("192.0.2.1", 7)),
+        (("fe80::1", 7, 0, 1), ("fe80::1%lo", 7)),
+        (("192.0.2.1", 7), ("192.0.2.1", 7)),
+    ],
+)
+def test_a_link_local_address_has_the_zone_in_which_it_can_be_answered(
+    name: tuple[Any, ...], address: tuple[str, int]
+) -> None:
+    assert peer_address(name) == address
+    if ":" in address[0]:
+        assert (*socket_name(address), 0, 0)[:4] == name
+
+
+@pytest.mark.parametrize(("zone", "number"), [("lo", 1), ("1", 1), ("77", 77)])
+def test_a_zone_is_a_device_or_its_number(zone: str, number: int) -> None:
+    assert socket_name((f"fe80::1%{zone}", 7)) == ("fe80::1", 7, 0, number)
+
+
+def test_an_unknown_zone_is_an_error_of_the_system() -> None:
+    with pytest.raises(OSError, match="no interface"):
+        socket_name(("fe80::1%nowhere", 7))
 
 
 def test_a_coalesced_burst_is_split_and_reported(stack: ExitStack) -> None:

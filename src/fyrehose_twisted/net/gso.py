@@ -16,8 +16,8 @@ from typing import Any
 
 from fyrehose_twisted.datagrams import Batch, BatchBuilder, DatagramRun
 from fyrehose_twisted.effects import Address, Burst, Datagram
-from fyrehose_twisted.host_addresses import address_from_socket, mapped_host
-from fyrehose_twisted.net.mmsg import MAX_BYTES, ManyReceiver
+from fyrehose_twisted.host_addresses import mapped_host
+from fyrehose_twisted.net.mmsg import MAX_BYTES, ManyReceiver, peer_address
 
 MAX_DATAGRAM = 65_507
 """Maximum payload of UDP over IPv4, per datagram and per burst, in bytes. IPv6 carries 20 more, which are not used."""
@@ -113,24 +113,23 @@ class SegmentingSocket:
         """Receive once; return the number of bytes, bytes per datagram, truncation flag and source address."""
         if not self.receives_bursts:
             length, peer = self.socket.recvfrom_into(view)
-            return length, length, False, address_from_socket(peer) if self.is_ipv6 else peer
+            return length, length, False, peer_address(peer) if self.is_ipv6 else peer
         length, control, flags, peer = self.socket.recvmsg_into((view,), _ANCILLARY_BYTES)
         size = int.from_bytes(control[0][2], sys.byteorder) if control else length
         if self.is_ipv6:
-            peer = address_from_socket(peer)
+            peer = peer_address(peer)
         return length, size, bool(flags & _MSG_TRUNC), peer
 
     def send(self, burst: Burst, peer: Address) -> Burst | None:
         """Send a burst; return the unsent part if the kernel buffer is full. Errors are counted."""
         data, size = burst
-        if self.is_ipv6:
-            to: Address = mapped_host(peer[0]), peer[1]
-        elif ":" in peer[0]:
+        to: tuple[Any, ...] = peer
+        if not self.is_ipv6 and ":" in peer[0]:
             self.errors[errorcode[EAFNOSUPPORT]] += max(1, -(-len(data) // size))
             return None
-        else:
-            to = peer
         try:
+            if self.is_ipv6:
+                to = socket_name(peer)
             if len(data) <= size:
                 self.socket.sendto(data, to)
             elif self._small_mtu_hosts and self._has_small_mtu(peer[0], size):
@@ -183,6 +182,18 @@ class SegmentingSocket:
             if left is not None:
                 return Burst(data[min(start + step, len(data)) - len(left.data) :], size)
         return None
+
+
+def socket_name(address: Address) -> tuple[Any, ...]:
+    """Return an address as an IPv6 socket expects it: IPv4-mapped, or with the number of its zone, if any.
+
+    :raises OSError: if this host has no such zone.
+    """
+    host, port = address
+    if "%" not in host:
+        return mapped_host(host), port
+    host, _, zone = host.partition("%")
+    return host, port, 0, int(zone) if zone.isdecimal() else socket.if_nametoindex(zone)
 
 
 def coalesce(datagrams: Sequence[Datagram | Burst], segments: int) -> list[Burst]:

@@ -9,6 +9,7 @@ import ctypes
 import os
 import socket
 import sys
+from contextlib import suppress
 from mmap import mmap
 from typing import Any
 
@@ -136,11 +137,7 @@ class ManyReceiver:
         if not self._is_ipv6:
             return socket.inet_ntoa(self._names[at + 4 : at + 8]), port
         host = socket.inet_ntop(socket.AF_INET6, self._names[at + 8 : at + 24])
-        zone = int.from_bytes(self._names[at + 24 : at + 28], sys.byteorder)
-        if zone:
-            # As in the addresses that Python returns.
-            host = socket.getnameinfo((host, port, 0, zone), socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]
-        return address_from_socket((host, port))
+        return peer_address((host, port, 0, int.from_bytes(self._names[at + 24 : at + 28], sys.byteorder)))
 
     def _lay_out(self, size: int) -> None:
         """Set the expected size of datagrams."""
@@ -152,6 +149,15 @@ class ManyReceiver:
             rest.base, rest.size = self._rest_address + number * MAX_BYTES, MAX_BYTES
             message.size, message.header.control_size = size, 0
         self._expected = bytes(self._headers)
+
+
+def peer_address(name: tuple[Any, ...]) -> Address:
+    """Return the address in a socket address of Python, with its zone if it is link-local."""
+    host, port = address_from_socket(name)
+    if len(name) == 4 and name[3]:
+        with suppress(OSError):  # The device may be gone.
+            host = f"{host}%{socket.if_indextoname(name[3])}"
+    return host, port
 
 
 def _address_of(memory: bytearray | mmap) -> int:

@@ -21,7 +21,8 @@ from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Burst, Datagram
 from fyrehose_twisted.host_addresses import LOOPBACK_OF, host_version, is_loopback
 from fyrehose_twisted.interfaces import IBatchReceiver, IDatagramSender
-from fyrehose_twisted.net.gso import RECEIVE_BYTES, SegmentingSocket, coalesce
+from fyrehose_twisted.net.gso import RECEIVE_BYTES, SegmentingSocket, coalesce, socket_name
+from fyrehose_twisted.net.mmsg import peer_address
 
 KERNEL_BUFFER = 4 * 2**20
 """Socket buffer size requested from the kernel for each direction, in bytes."""
@@ -289,9 +290,8 @@ def source_address_for(peer: Address) -> str:
     :raises OSError: if there is no route.
     """
     with socket.socket(family_of(peer[0]), socket.SOCK_DGRAM) as probe:
-        probe.connect(peer)
-        host: str = probe.getsockname()[0]
-        return host
+        probe.connect(peer if probe.family == socket.AF_INET else socket_name(peer))
+        return peer_address(probe.getsockname())[0]
 
 
 def has_ip_version(version: int) -> bool:

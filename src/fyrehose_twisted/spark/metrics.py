@@ -20,6 +20,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from fyrehose_twisted.errors import OperationalError
+from fyrehose_twisted.host_addresses import format_address
 from fyrehose_twisted.spark.listener import offset_positions
 
 _EPOCH_GAUGES = {
@@ -95,7 +96,9 @@ def query_metrics(spark: SparkSession, port: int, host: str = "127.0.0.1") -> It
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
-        raise OperationalError(f"metrics cannot be served at {host}:{port}: {error.strerror or error}") from error
+        raise OperationalError(
+            f"metrics cannot be served at {format_address((host, port))}: {error.strerror or error}"
+        ) from error
     spark.streams.addListener(metrics)
     try:
         yield int(server.server_port)

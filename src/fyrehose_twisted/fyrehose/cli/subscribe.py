@@ -23,6 +23,7 @@ from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol
 from fyrehose_twisted.fyrehose.service.connect import join
 from fyrehose_twisted.fyrehose.service.position_file import PositionFile, SubscriberPosition, runs_before
+from fyrehose_twisted.host_addresses import format_address
 from fyrehose_twisted.interfaces import IDatagramNode
 from fyrehose_twisted.process.terminal import StandardOutput, print_error, secret_from_options
 from fyrehose_twisted.sealing.key_source import KeySource
@@ -182,11 +183,11 @@ class ResumingPrinter(MessagePrinter):
             self.fail(error)
 
     def _refuse(self, reason: str) -> None:
-        host, port = self.backbone
         self._remaining = 0
         self.fail(
             StateFileError(
-                f"state file {self._file.path} does not belong to the stream of {host}:{port}: {reason};"
+                f"state file {self._file.path} does not belong to the stream of"
+                f" {format_address(self.backbone)}: {reason};"
                 " give each stream its own --state"
             )
         )

@@ -141,7 +141,7 @@ def _source_address(backbones: Sequence[Address], *, needs_one: bool) -> str:
     if problem is not None and not sources:
         raise problem
     if len(set(sources)) == 1:
-        return sources[0]
+        return ANY_HOST if "%" in sources[0] else sources[0]  # Twisted cannot bind link-local addresses.
     if needs_one:
         raise ConfigurationError(
             f"the backbones are reached from different local addresses ({', '.join(dict.fromkeys(sources))}),"

@@ -8,6 +8,7 @@ from math import inf
 from random import Random
 
 from fyrehose_twisted.effects import Address, Peer
+from fyrehose_twisted.host_addresses import format_address
 from fyrehose_twisted.hydra.config import LinkTarget, Timers
 from fyrehose_twisted.hydra.node.output import NodeOutput
 from fyrehose_twisted.hydra.wire.messages import Keepalive, Message
@@ -264,5 +265,4 @@ def link_name(peer: Peer | None) -> str:
 
 def link_address(address: Address) -> str:
     """Return ``HOST:PORT`` of an address, or its link string for transports without ports."""
-    host, port = address
-    return f"{host}:{port}" if port else host
+    return format_address(address) if address[1] else address[0]

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 from zope.interface import implementer
 
 from fyrehose_twisted.errors import LocalError, NotConnected, RemoteError
+from fyrehose_twisted.host_addresses import format_address
 from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal.arrow.tabular import Tabular
 from fyrehose_twisted.journal.block import Block
@@ -227,7 +228,7 @@ class _Connection:
         self.process = os.getpid()
         self.broken = False
         self.answers: dict[int, deque[Any] | None] = {}
-        self._name = f"the journal server {host}:{port}"
+        self._name = f"the journal server {format_address((host, port))}"
         self._decoder = wire.answer_decoder()
         self._messages: deque[wire.Message] = deque()
         self._next = 1

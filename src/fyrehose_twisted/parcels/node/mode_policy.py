@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fyrehose_twisted.consensus.member import RaftMember
+from fyrehose_twisted.host_addresses import format_address
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.node.discovery.dial_target import DialResult
 from fyrehose_twisted.parcels.node.discovery.links import LinkTable
-from fyrehose_twisted.parcels.node.discovery.neighbours import format_address
 from fyrehose_twisted.parcels.node.discovery.sequence_reports import SequenceReports
 from fyrehose_twisted.parcels.node.modes import ModeMachine
 from fyrehose_twisted.parcels.node.ordering.delivery import Delivery

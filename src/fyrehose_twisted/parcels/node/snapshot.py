@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fyrehose_twisted.consensus.member import RaftMember
-from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbours, format_address
+from fyrehose_twisted.host_addresses import format_address
+from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbours
 from fyrehose_twisted.parcels.node.modes import ModeMachine
 from fyrehose_twisted.parcels.node.status import MemberStatus, NeighbourStatus, NodeStatus, format_cluster_id
 from fyrehose_twisted.parcels.wire.messages import node_id

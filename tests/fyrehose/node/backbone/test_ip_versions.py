@@ -297,7 +297,7 @@ def test_version_1_over_ipv6_subscribes_at_its_source() -> None:
 
 
 def fetcher() -> RepairFetcher:
-    return RepairFetcher(own_address, 1_000, START)
+    return RepairFetcher(own_address, START)
 
 
 def numbered(number: int) -> Address:
@@ -335,7 +335,7 @@ def test_requesters_beyond_the_limit_wait_until_others_are_forgotten() -> None:
 
 @pytest.mark.parametrize("own", [ANY_ADDRESS, ("fe80::1%eth0", 2323), ("2001:db8::1", 2323)])
 def test_without_an_address_that_the_client_can_send_to_nothing_is_fetched(own: Address) -> None:
-    fetching = RepairFetcher(lambda peer: own, 10, START)
+    fetching = RepairFetcher(lambda peer: own, START)
     assert fetching.fetch(numbered(0), REQUESTERS["v6"], 1, 1, START) is None
     assert len(fetching) == 0
 

@@ -69,7 +69,7 @@ class RepairDispatcher:
         self._client_table = clients
         self._counters = counters
         self._router = RepairRouter(policy, clients)
-        self.fetcher = RepairFetcher(own_address, config.max_clients, now)
+        self.fetcher = RepairFetcher(own_address, now)
         self._retransmit_scheduler = RetransmitScheduler(config.retransmit, config.max_clients, last, now)
         self._replies: Replies = {}
 

@@ -29,15 +29,14 @@ class RepairFetcher:
     each requester once.
 
     :param own_address: returns the address at which a given client reaches this backbone.
-    :param max_clients: maximum number of clients whose budgets are kept.
     """
 
-    def __init__(self, own_address: Callable[[Address], Address], max_clients: int, now: float) -> None:
+    def __init__(self, own_address: Callable[[Address], Address], now: float) -> None:
         self._own_address = own_address
         self._own_addresses: dict[Address, Address] = {}
         self._asked: OrderedDict[Address, _RecentRanges] = OrderedDict()
         self._wanted: OrderedDict[Address, _RecentRanges] = OrderedDict()
-        self._budgets: KeyedTokenBuckets[Address] = KeyedTokenBuckets(BYTE_RATE, BYTE_BURST, max_clients)
+        self._budgets: KeyedTokenBuckets[Address] = KeyedTokenBuckets(BYTE_RATE, BYTE_BURST, MAX_PEERS)
         self._total_budget = TokenBucket(TOTAL_RATE, TOTAL_BURST, now)
 
     def __len__(self) -> int:

@@ -13,6 +13,7 @@ from fyrehose_twisted.fyrehose.node.client.stream_head import StreamHead
 from fyrehose_twisted.fyrehose.node.client.tail_probe import TailProbe
 from fyrehose_twisted.fyrehose.node.client.takeover.seam import Seam
 from fyrehose_twisted.fyrehose.node.drop_log import DropLog
+from fyrehose_twisted.host_addresses import format_address
 from fyrehose_twisted.interfaces import IMessageStore
 
 
@@ -214,6 +215,6 @@ class MessageArrival:
         if not (head.falls(sequence) if held is None else head.contradicts(sequence)):
             return
         self.failure = SequenceRegressed(
-            "backbone {}:{}".format(*self.backbone) + f" sent message {sequence} again after {head.highest};"
+            f"backbone {format_address(self.backbone)} sent message {sequence} again after {head.highest};"
             " it has lost its state file or runs twice. Stop it before more numbers are assigned twice"
         )

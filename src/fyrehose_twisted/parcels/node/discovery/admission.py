@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.host_addresses import format_address
 from fyrehose_twisted.parcels.config import check_text
 from fyrehose_twisted.parcels.events import NeighbourAdded, NeighbourRemoved
 from fyrehose_twisted.parcels.node.discovery.links import LinkTable
 from fyrehose_twisted.parcels.node.discovery.listener import MemberListener
-from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbour, Neighbours, format_address
+from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbour, Neighbours
 from fyrehose_twisted.parcels.node.output import NodeOutput
 from fyrehose_twisted.parcels.node.peer_faults import PeerFaults
 from fyrehose_twisted.parcels.wire.messages import MAX_NAME, NodeInfo

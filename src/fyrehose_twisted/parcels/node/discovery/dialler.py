@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from fyrehose_twisted.effects import Address, Peer
+from fyrehose_twisted.host_addresses import format_address
 from fyrehose_twisted.parcels.node.discovery.admission import NeighbourAdmission
 from fyrehose_twisted.parcels.node.discovery.dial_target import HEARSAY_ATTEMPTS, DialResult, DialState, DialTarget
 from fyrehose_twisted.parcels.node.discovery.links import LinkTable
 from fyrehose_twisted.parcels.node.discovery.local_node import LocalNode
-from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbours, format_address
+from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbours
 from fyrehose_twisted.parcels.node.ordering.replicated_state import ReplicatedState
 from fyrehose_twisted.parcels.node.output import NodeOutput
 

@@ -6,10 +6,11 @@ from random import Random
 
 from fyrehose_twisted.consensus.messages import MemberId
 from fyrehose_twisted.effects import Peer
+from fyrehose_twisted.host_addresses import format_address
 from fyrehose_twisted.parcels.node.discovery.admission import NeighbourAdmission
 from fyrehose_twisted.parcels.node.discovery.links import InboundPeer, LinkTable
 from fyrehose_twisted.parcels.node.discovery.local_node import LocalNode
-from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbours, format_address
+from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbours
 from fyrehose_twisted.parcels.node.output import NodeOutput
 from fyrehose_twisted.parcels.node.peer_faults import PeerFaults
 from fyrehose_twisted.parcels.wire.auth import dialler_proof, same_proof, welcome_proof

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fyrehose_twisted.consensus.messages import MemberId
-from fyrehose_twisted.effects import Address
+from fyrehose_twisted.host_addresses import format_address
 from fyrehose_twisted.parcels.node.discovery.table_shares import TableEntry, TableQuota
 from fyrehose_twisted.parcels.wire.messages import NEIGHBOUR_TIMEOUT, Heartbeat, Mode, NodeInfo, RefusalReason, node_id
 
@@ -145,9 +145,3 @@ class Neighbours:
         known = self._known.get(member.name)
         if known is not None and known.member == member:
             known.mode, known.sequence = beat.mode, beat.sequence
-
-
-def format_address(address: Address) -> str:
-    """Return ``HOST:PORT``, with brackets around IPv6 addresses."""
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from random import Random
 
 from fyrehose_twisted.consensus.messages import MemberId
+from fyrehose_twisted.host_addresses import format_address
 from fyrehose_twisted.parcels.node.discovery.admission import NeighbourAdmission
 from fyrehose_twisted.parcels.node.discovery.dial_target import DIAL_BACKOFF, DialResult, DialState, DialTarget
 from fyrehose_twisted.parcels.node.discovery.dialler import DOCUMENT_POLL_INTERVAL, REPLY_TIMEOUT
 from fyrehose_twisted.parcels.node.discovery.links import LinkTable
 from fyrehose_twisted.parcels.node.discovery.listener import MemberListener
 from fyrehose_twisted.parcels.node.discovery.local_node import LocalNode
-from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbours, format_address
+from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbours
 from fyrehose_twisted.parcels.node.discovery.sequence_reports import SequenceReports
 from fyrehose_twisted.parcels.node.output import NodeOutput
 from fyrehose_twisted.parcels.node.peer_faults import PeerFaults
