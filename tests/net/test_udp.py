@@ -101,6 +101,25 @@ def ports(request: pytest.FixtureRequest) -> Iterator[Callable[[], DatagramPort]
     pytest_twisted.blockon(gatherResults([port.stopListening() for port in made if port.connected]))
 
 
+needs_ipv6 = pytest.mark.skipif(udp.any_interface() != "::", reason="this host has no IPv6")
+
+
+@pytest.fixture
+def port_at() -> Iterator[Callable[..., DatagramPort]]:
+    """Return a factory of ports at an interface."""
+    made: list[DatagramPort] = []
+
+    def make(interface: str, number: int = 0) -> DatagramPort:
+        port = DatagramPort(number, Receiver(), interface, reactor)
+        port.bind()
+        made.append(port)
+        port.start()
+        return port
+
+    yield make
+    pytest_twisted.blockon(gatherResults([port.stopListening() for port in made if port.connected]))
+
+
 def settle() -> None:
     """Wait until earlier datagrams over loopback have arrived, by sending one behind them."""
     with socket.socket(type=socket.SOCK_DGRAM) as last:
@@ -498,3 +517,103 @@ async def test_guard_is_asked_before_each_system_call(ports: Callable[[], Datagr
     await receiving.protocol.received(4)
     assert receiving.protocol.datagrams == [b"1", b"333", b"4", b"666"]
     assert answers == []
+
+
+@needs_ipv6
+@pytest_twisted.ensureDeferred
+async def test_a_port_of_both_ip_versions_exchanges_bursts_with_peers_of_either(
+    port_at: Callable[..., DatagramPort],
+) -> None:
+    both, four, six = port_at("::"), port_at("127.0.0.1"), port_at("::1")
+    number = both.getHost().port
+    four.send([b"4"] * 50, [("127.0.0.1", number)])
+    six.send([b"6"] * 50, [("::1", number)])
+    await both.protocol.received(100)
+    received = [row for batch in both.protocol.batches for row in batch]
+    assert set(received) == {(b"4", address(four)), (b"6", address(six))}, "peers have their own addresses"
+    both.send([b"back"] * 50, [peer for _, peer in dict.fromkeys(received)])
+    await gatherResults([four.protocol.received(50), six.protocol.received(50)])
+    assert {peer for batch in four.protocol.batches for _, peer in batch} == {("127.0.0.1", number)}
+    assert {peer for batch in six.protocol.batches for _, peer in batch} == {("::1", number)}
+    assert not both.send_errors
+
+
+@needs_ipv6
+@pytest.mark.parametrize(("interface", "host"), [("127.0.0.1", "::1"), ("::1", "127.0.0.1")])
+@pytest_twisted.ensureDeferred
+async def test_a_port_of_one_ip_version_can_send_to_the_other_and_receives_nothing_from_there(
+    interface: str, host: str, port_at: Callable[..., DatagramPort]
+) -> None:
+    sending, here, there = port_at(interface), port_at(interface), port_at(host)
+    sending.send([b"lost"], [address(there)])
+    assert sending.ip_versions == ((4,) if interface == "127.0.0.1" else (6,))
+    assert sum(sending.send_errors.values()) == 1
+    assert sending.send_to_other_version()
+    assert sending.ip_versions == (4, 6)
+    sending.send([b"repair"] * 50, [address(here), address(there)])
+    await gatherResults([here.protocol.received(50), there.protocol.received(50)])
+    [(_, peer), *_] = there.protocol.batches[0]
+    assert peer[0] == host, "on loopback, the other socket is not open to other hosts"
+    there.send([b"unasked"], [peer])
+    settle()
+    assert sending.protocol.datagrams == []
+
+
+@needs_ipv6
+@pytest_twisted.ensureDeferred
+async def test_a_full_send_buffer_of_the_other_ip_version_does_not_stop_the_port(
+    port_at: Callable[..., DatagramPort],
+) -> None:
+    sending, here, there = port_at("127.0.0.1"), port_at("127.0.0.1"), port_at("::1")
+    assert sending.send_to_other_version()
+    assert sending._other_socket is not None
+    real = sending._other_socket.socket
+    sending._other_socket.socket = Blocking(real, 1)
+    sending.send([b"1", b"22", b"333"], [address(there), address(here)])
+    await gatherResults([here.protocol.received(3), there.protocol.received(1)])
+    assert sending.send_errors == {"EAGAIN": 2}
+    assert sending not in reactor.getWriters()
+    sending._other_socket.socket = real
+
+
+@needs_ipv6
+def test_an_ipv6_address_leaves_the_port_of_ipv4_free(port_at: Callable[..., DatagramPort]) -> None:
+    number = port_at("::1").getHost().port
+    assert port_at("127.0.0.1", number).getHost().port == number
+    with pytest.raises(CannotListenError):
+        port_at("::", number)
+
+
+@pytest.mark.parametrize(
+    ("version", "text", "expected"),
+    [
+        (6, "00000000000000000000000000000001 01 80 10 80       lo", False),
+        (6, "fe80000000000000deadbeefdeadbeef 02 40 20 80     eth0", False),
+        (6, "20010db8000000000000000000000002 02 40 00 80     eth0", True),
+        (6, "", False),
+        (4, "Iface\tDestination\tGateway", False),
+        (4, "Iface\tDestination\tGateway\neth0\t0009A8C0\t00000000", True),
+    ],
+)
+def test_a_host_has_an_ip_version_if_others_can_reach_it(
+    version: int, text: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(udp.Path, "read_text", lambda self, encoding: text)
+    assert udp.has_ip_version(version) is expected
+
+
+@pytest.mark.parametrize("routed", [True, False])
+def test_without_files_of_linux_a_route_tells_whether_a_host_has_an_ip_version(
+    routed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_text(path: object, encoding: str) -> str:
+        raise FileNotFoundError
+
+    def source(peer: Address) -> str:
+        if not routed:
+            raise OSError(errno.ENETUNREACH, "unreachable")
+        return "192.0.2.1"
+
+    monkeypatch.setattr(udp.Path, "read_text", read_text)
+    monkeypatch.setattr(udp, "source_address_for", source)
+    assert udp.has_ip_version(6) is routed

@@ -14,6 +14,8 @@ from fyrehose_twisted.fyrehose.simulation.invariants.ip_versions import IpVersio
 from fyrehose_twisted.fyrehose.simulation.invariants.repair import HeldMessagesFound
 from fyrehose_twisted.fyrehose.simulation.participants import BACKBONE, BackboneHost, Participant
 from fyrehose_twisted.fyrehose.simulation.workload import ClientProfile, FyrehoseScenario
+from fyrehose_twisted.sim import fault_generators
+from fyrehose_twisted.sim.crash_mode import CrashMode
 from fyrehose_twisted.sim.link import Link
 
 BACKBONE6: Address = ("fd00::1", 2323)
@@ -97,5 +99,30 @@ class IpVersions(FyrehoseScenario):
         self.add_invariant(IpVersionsRespected(participants))
 
 
-SCENARIOS: tuple[type[FyrehoseScenario], ...] = (IpVersions,)
+class IpVersionStorm(IpVersions):
+    """Clients with IPv4, IPv6 or both, and all kinds of faults at once."""
+
+    name: ClassVar[str] = "fyrehose.ip-version-storm"
+    pause_count: ClassVar[int] = 20
+    fault_counts: ClassVar[tuple[int, int]] = (25, 60)
+
+    def add_invariants(self, participants: Participants) -> None:
+        """See :class:`FyrehoseScenario`. Faults may cost messages."""
+        FyrehoseScenario.add_invariants(self, participants)
+        self.add_invariant(IpVersionsRespected(participants))
+
+    def fault_mix(self) -> Sequence[tuple[float, fault_generators.FaultGenerator]]:
+        """See :class:`FyrehoseScenario`."""
+        clients, hosts = self._client_names, self._host_names
+        return (
+            (3.0, fault_generators.crashes(clients)),
+            (1.0, fault_generators.crashes(["backbone"], kinds=(CrashMode.KILLED, CrashMode.POWER), after_persist=0.3)),
+            (3.0, fault_generators.pauses(clients, max_duration=12.0)),
+            (1.0, fault_generators.pauses(["backbone"])),
+            (4.0, fault_generators.cuts(hosts, hub="backbone")),
+            (6.0, fault_generators.bad_links(hosts, hub="backbone")),
+        )
+
+
+SCENARIOS: tuple[type[FyrehoseScenario], ...] = (IpVersions, IpVersionStorm)
 """Scenarios that ``fyrehose simulate --list`` shows."""

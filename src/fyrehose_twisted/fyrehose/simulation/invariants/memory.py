@@ -7,6 +7,7 @@ from typing import ClassVar, TypeAlias
 
 from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
 from fyrehose_twisted.fyrehose.node.backbone.push_backlog import HELD_BYTES, HELD_MESSAGES
+from fyrehose_twisted.fyrehose.node.backbone.repair_fetching import MAX_PEERS, MAX_RANGES
 from fyrehose_twisted.fyrehose.node.backbone.request_routing import MAX_SEARCHES
 from fyrehose_twisted.fyrehose.node.backbone.retransmit_buffer import MAX_RANGES as MAX_RANGES_WAITING
 from fyrehose_twisted.fyrehose.node.client.client import Client
@@ -43,6 +44,11 @@ def backbone_usage(backbone: Backbone) -> Iterator[Usage]:
     yield "messages held back", len(backbone._push_backlog._pushes), HELD_MESSAGES
     yield "bytes held back", backbone._push_backlog._bytes, HELD_BYTES
     yield "sources reported", len(backbone.drops._reports), SOURCES_REMEMBERED
+    fetcher = resending.fetcher
+    yield "clients asked on behalf of others", len(fetcher._asked), MAX_PEERS
+    yield "requesters of fetched messages", len(fetcher._wanted), MAX_PEERS
+    for ranges in (*fetcher._asked.values(), *fetcher._wanted.values()):
+        yield "ranges to fetch", len(ranges), 2 * (2 * MAX_RANGES + 1)
 
 
 def client_usage(client: Client, store: MemoryStore | JournalStore) -> Iterator[Usage]:
