@@ -10,6 +10,7 @@ from twisted.internet.error import ConnectingCancelledError
 from twisted.internet.interfaces import IConsumer
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
+from twisted.python.url import URL
 from twisted.web.client import ResponseDone, ResponseFailed
 from twisted.web.http import PotentialDataLoss
 from twisted.web.http_headers import Headers
@@ -70,6 +71,19 @@ class IdentityEncodingAgent:
     def _strip_encoding(self, response: Any) -> Any:
         response.headers.removeHeader(b"Content-Encoding")
         return response
+
+
+class _AddressUrl(URL):
+    """URL with an IPv6 address, which treq would encode like a name, and refuse."""
+
+    def to_uri(self) -> _AddressUrl:
+        """Return the URL itself."""
+        return self
+
+
+def treq_url(url: str) -> str | URL:
+    """Return a URL as treq takes it."""
+    return _AddressUrl.from_text(url) if "[" in url.partition("://")[2].partition("/")[0] else url
 
 
 def abort_connection(transport: Any) -> None:

@@ -22,7 +22,7 @@ from fyrehose_twisted.parcels.client.failover import (
     failure_reason,
     numbering_conflict,
 )
-from fyrehose_twisted.parcels.client.http import Body, IdentityEncodingAgent, await_response, read_body
+from fyrehose_twisted.parcels.client.http import Body, IdentityEncodingAgent, await_response, read_body, treq_url
 from fyrehose_twisted.parcels.client.sse_client import EventFollower, InvalidResponse, OrderedEvent, parse_event
 
 try:
@@ -253,7 +253,7 @@ class ParcelsClient:
         client = HTTPClient(self._agent, data_to_body_producer=_identity)
         return client.request(
             method,
-            url,
+            treq_url(url),
             headers=lines,
             data=body if body.length else None,
             allow_redirects=False,

@@ -16,6 +16,7 @@ from fyrehose_twisted.parcels.client.http import (
     ResponseTooLarge,
     await_response,
     read_body,
+    treq_url,
 )
 from fyrehose_twisted.parcels.web.config import WebConfig
 from fyrehose_twisted.parcels.web.webhooks.ssrf import (
@@ -67,7 +68,13 @@ class TreqSender:
         lines = Headers({name: [value] for name, value in headers.items()})
         response = await await_response(
             client.request(
-                "POST", url, headers=lines, data=body, allow_redirects=False, unbuffered=True, reactor=self._reactor
+                "POST",
+                treq_url(url),
+                headers=lines,
+                data=body,
+                allow_redirects=False,
+                unbuffered=True,
+                reactor=self._reactor,
             )
         )
         with suppress(ResponseTooLarge):  # The status has arrived. The rest of the body does not matter.
