@@ -193,6 +193,29 @@ TAKEOVER = {
         hidden=("lost, %",),
     ),
 }
+RELAY = {
+    "relay-cost": Table(
+        "CPU time of a relay for a delivery",
+        unit="µs",
+        ours=("relay", "backbone"),
+        ratios=(Ratio("of a backbone", "relay", ("backbone",)),),
+        rows=tuple(f"{kind}, {count} " for kind in ("bursts", "single") for count in (16, 100)),
+    ),
+    "relay-levels": Table(
+        "Latency of single messages through relays in a chain",
+        unit="µs",
+        ours=("median", "99 %", "added to the median"),
+        plot="",
+    ),
+    "relay-tree": Table(
+        "1,000 subscribers at ten relays, and at one backbone",
+        ours=("tree", "one backbone"),
+        ratios=(of("tree", "one backbone"),),
+        plot="",
+        hidden=("share of the subscribers in all CPU time",),
+    ),
+    "relay-simulated": Table("A simulated tree whose links lose 1 % of the packets", ours=("tree",), plot=""),
+}
 WAYS_IN = {
     "alone": Table(
         "Publishers that send one datagram at a time",
@@ -368,6 +391,7 @@ GROUPS = (
     LOSS,
     COMPILED,
     WAYS_IN,
+    RELAY,
     TAKEOVER,
     JOURNALS,
     PARCELS,

@@ -84,7 +84,7 @@ def tree_rows(found: Mapping[str, Sequence[Found]], spreads: Mapping[str, Sequen
             shares = [step.cpu[GROUPS["subscribers"]] / sum(step.cpu) for step in fastest]
             add("messages/s without loss", layout, median(step.rate for step in fastest))
             add("share of the subscribers in all CPU time", layout, median(shares))
-        add(f"{'a relay' if layout == TREE else 'backbone'}, MiB", layout, rounds[-1].resident / 2**20)
+        add("memory of the relay or backbone that serves them, MiB", layout, rounds[-1].resident / 2**20)
     return rows
 
 
@@ -100,6 +100,8 @@ def simulated_rows(figures: Mapping[str, float], messages: int) -> Rows:
         "messages repaired for subscribers": figures["repaired"],
         "messages repaired for relays": figures["repaired, relays"],
         "REQUESTs of subscribers": figures["requests"],
+        "of these, for what the relay has requested itself": figures["awaited"],
+        "REQUESTs passed to the next level": figures["passed"],
         "simulated seconds": figures["virtual"],
         "last receipt after the last message, simulated s": figures["virtual, last"],
         "CPU seconds": figures["CPU"],
