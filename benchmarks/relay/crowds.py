@@ -28,7 +28,8 @@ DRAIN = 5.0
 """Seconds without a receipt after which the missing deliveries count as lost."""
 SETTLE = 3.0
 """Seconds for servers and subscribers to finish what the connections have begun."""
-LOWEST_RATE = 1.0
+LOWEST_RATE, HIGHEST_RATE = 1.0, 256.0
+"""Range of the rates that are tried, doubled from one to the next."""
 BISECTIONS = 3
 """Steps between the highest rate that works and its double."""
 
@@ -105,13 +106,17 @@ class Crowd:
         return self._finish(self._publish(max(round(rate * seconds), 1), rate))
 
     def highest_rate(self, seconds: float) -> Step | None:
-        """Return the step at the highest rate at which nothing is lost; ``None`` if there is none."""
+        """Return the step at the highest rate at which nothing is lost; ``None`` if there is none.
+
+        A small crowd ends at :data:`HIGHEST_RATE`.
+        """
         rate, best = LOWEST_RATE, None
-        while (step := self.run(rate, seconds)).loses_nothing:
+        while rate <= HIGHEST_RATE and (step := self.run(rate, seconds)).loses_nothing:
             best, rate = step, 2 * rate
+        if best is None or rate > HIGHEST_RATE:
+            return best
         factor = 2.0
-        for _ in range(BISECTIONS if best is not None else 0):
-            assert best is not None
+        for _ in range(BISECTIONS):
             factor **= 0.5
             step = self.run(best.rate * factor, seconds)
             if step.loses_nothing:

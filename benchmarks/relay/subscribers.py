@@ -63,7 +63,7 @@ class SubscriberProcess:
     def __init__(self, servers: Sequence[str]) -> None:
         context = multiprocessing.get_context("fork")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, servers))
+        self._process = context.Process(target=_serve, args=(self._pipe, theirs, servers))
         self._process.start()
         theirs.close()
 
@@ -108,7 +108,8 @@ class SubscriberProcess:
         return answer
 
 
-def _serve(pipe: Any, servers: Sequence[str]) -> None:
+def _serve(parents: Any, pipe: Any, servers: Sequence[str]) -> None:
+    parents.close()  # Otherwise the pipe would not end with the parent.
     try:
         run_in_reactor(lambda reactor: _subscribe(reactor, pipe, servers))
     except BaseException:
