@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from random import Random
@@ -25,6 +25,7 @@ from fyrehose_twisted.fyrehose.node.client.memory_store import MemoryStore
 from fyrehose_twisted.fyrehose.node.client.publishing.durability import DurabilityExpired
 from fyrehose_twisted.fyrehose.wire.envelope import Envelope, unwrap, wrap
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS
+from fyrehose_twisted.interfaces import IPayloadOpener, IPayloadSealer
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.sim.crash_mode import Boot, CrashMode
 from fyrehose_twisted.sim.host import Host
@@ -207,6 +208,7 @@ class Participant:
     :ivar application: application since the last start.
     :ivar former_applications: applications before, one for each crash.
     :ivar kept: number of durable journals that must sync its messages.
+    :ivar make_seals: called at each start; returns its sealer and opener, or ``None`` for payloads that are not sealed.
     """
 
     def __init__(
@@ -227,6 +229,7 @@ class Participant:
         self.must_follow = True
         self.resumes = resumes
         self.kept = 0
+        self.make_seals: Callable[[], tuple[IPayloadSealer | None, IPayloadOpener | None]] = lambda: (None, None)
         self.former_applications: list[Application] = []
         self.application: Application
         self._rng = rng
@@ -256,7 +259,8 @@ class Participant:
             if self.resumes and self.application.next is not None:
                 config = replace(config, start=self.application.next)
         store = MemoryStore(config.history_bytes if config.journal else 0)
-        client = Client(self.backbones, config, Random(self._rng.getrandbits(64)), boot.now, store=store)
+        rng, (sealer, opener) = Random(self._rng.getrandbits(64)), self.make_seals()
+        client = Client(self.backbones, config, rng, boot.now, store=store, sealer=sealer, opener=opener)
         self.application = Application(config, client, store)
         return client
 

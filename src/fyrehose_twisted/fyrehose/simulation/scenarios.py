@@ -30,6 +30,7 @@ from fyrehose_twisted.fyrehose.simulation.invariants.memory import MemoryBounded
 from fyrehose_twisted.fyrehose.simulation.invariants.repair import HeldMessagesFound
 from fyrehose_twisted.fyrehose.simulation.journal_hosts import JournalHost
 from fyrehose_twisted.fyrehose.simulation.participants import BACKBONE
+from fyrehose_twisted.fyrehose.simulation.sealed_scenario import Sealed
 from fyrehose_twisted.fyrehose.simulation.transient_clients import TransientClient
 from fyrehose_twisted.fyrehose.simulation.workload import DRAIN_TIME, ClientProfile, FyrehoseScenario
 from fyrehose_twisted.sim import fault_generators
@@ -362,6 +363,7 @@ SCENARIOS: tuple[type[FyrehoseScenario], ...] = (
     Limits,
     Garbage,
     *ip_version_scenarios.SCENARIOS,
+    Sealed,
     *takeover_scenarios.SCENARIOS,
     *relay_scenarios.SCENARIOS,
 )

@@ -105,7 +105,7 @@ class NumberedMessages(ClientInvariant):
 class NumbersDurableFirst(NumberedMessages):
     """The backbone assigns each number once, and only after the assignment is durable."""
 
-    sent_kinds = (PacketType.DELIVER,)
+    sent_kinds: ClassVar[tuple[int, ...]] = (PacketType.DELIVER,)
 
     participants: Participants
 
