@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable
 from typing import Any
@@ -16,12 +17,12 @@ from fyrehose_twisted.sealing.keys import check_available
 from fyrehose_twisted.sealing.outcome import OpenedPayload, Refusal
 from fyrehose_twisted.sealing.payload import (
     HEADER_SIZE,
+    NONCE_PREFIX,
+    SEAL_OVERHEAD,
     SEALED,
     SIGNED,
-    SealHeader,
     decode_header,
     is_sealed,
-    nonce,
 )
 from fyrehose_twisted.sealing.replay import ReplayTable, TableState
 from fyrehose_twisted.sealing.signing import decode_block, leaf_hash, root_hash, verify_root
@@ -32,6 +33,10 @@ CACHED_CIPHERS = 1_024
 CACHED_ROOTS = 1_024
 """Verified roots of signed batches that are remembered."""
 
+
+PREFIX_SIZE, NONCE_END = 24, 32
+"""Ends of the publisher id and of the counter in a header."""
+_NUMBERS = struct.Struct(">QQ")
 
 TRACKED_ADMISSIONS = 65_536
 """Messages that may be admitted and not be processed yet when the state is stored."""
@@ -51,6 +56,9 @@ class PayloadOpener:
         self._ring = ring
         self._ciphers: OrderedDict[tuple[bytes, bytes], Any] = OrderedDict()
         self._verified = LruSet(CACHED_ROOTS)
+        self._prefix = self._publisher = b""
+        self._cipher: Any = None
+        self._is_signed = False
         self._tables: dict[str, ReplayTable] = {}
         self._admitted: deque[tuple[int, str, bytes, int]] | None = None
         self._invalid_tag = _invalid_tag()
@@ -67,27 +75,29 @@ class PayloadOpener:
     def ring(self, ring: KeyRing) -> None:
         self._ring = ring
         self._ciphers.clear()
+        self._prefix = b""
         self._verified = LruSet(CACHED_ROOTS)
 
     def open(self, payload: bytes, envelope_size: int) -> OpenedPayload | Refusal:
         """See :meth:`~fyrehose_twisted.interfaces.IPayloadOpener.open`."""
-        if not is_sealed(payload, envelope_size):
-            return OpenedPayload(payload[envelope_size:]) if self.allow_plain else Refusal.PLAIN
-        header = decode_header(payload, envelope_size)
-        if header is None or header.kind not in (SEALED, SIGNED):
-            return Refusal.MALFORMED
-        cipher = self._cipher(header)
-        if cipher is None:
-            return Refusal.UNKNOWN_KEY
         start = envelope_size + HEADER_SIZE
-        bound = payload[envelope_size:start] + self._ring.context + payload[:envelope_size]
+        head = payload[envelope_size:start]
+        prefix = head[:PREFIX_SIZE]
+        if prefix != self._prefix or len(payload) - envelope_size < SEAL_OVERHEAD:
+            refusal = self._begin(payload, envelope_size)
+            if refusal is Refusal.PLAIN and self.allow_plain:
+                return OpenedPayload(payload[envelope_size:])
+            if refusal is not None:
+                return refusal
+            self._prefix = prefix
+        bound = head + self._ring.context + payload[:envelope_size]
         try:
-            text: bytes = cipher.decrypt(nonce(header.counter), payload[start:], bound)
+            text: bytes = self._cipher.decrypt(NONCE_PREFIX + head[PREFIX_SIZE:NONCE_END], payload[start:], bound)
         except self._invalid_tag:
             return Refusal.FORGED
-        if header.kind == SIGNED or self._ring.publishers:
-            return self._verify(header, text, bound)
-        return OpenedPayload(text, header.publisher, header.counter, header.sealed_at)
+        counter, sealed_at = _NUMBERS.unpack_from(head, PREFIX_SIZE)
+        opened = OpenedPayload(text, self._publisher, counter, sealed_at)
+        return self._verify(opened, bound) if self._is_signed or self._ring.publishers else opened
 
     def admit(self, opened: OpenedPayload, sequence: int) -> bool:
         """See :meth:`~fyrehose_twisted.interfaces.IPayloadOpener.admit`."""
@@ -135,25 +145,32 @@ class PayloadOpener:
             for window in windows:
                 table.restore(window)
 
-    def _cipher(self, header: SealHeader) -> Any:
+    def _begin(self, payload: bytes, offset: int) -> Refusal | None:
+        """Prepare for payloads of one key, publisher id and kind, which usually follow one another."""
+        if not is_sealed(payload, offset):
+            return Refusal.PLAIN
+        header = decode_header(payload, offset)
+        if header is None or header.kind not in (SEALED, SIGNED):
+            return Refusal.MALFORMED
         key_id = header.key_id, header.publisher
         cipher = self._ciphers.get(key_id)
         if cipher is None:
             key = self._ring.find(header.key_id)
             if key is None:
-                return None
+                return Refusal.UNKNOWN_KEY
             cipher = self._ciphers[key_id] = key.cipher(header.publisher)
             if len(self._ciphers) > CACHED_CIPHERS:
                 self._ciphers.popitem(last=False)
-        return cipher
+        self._cipher, self._publisher, self._is_signed = cipher, header.publisher, header.kind == SIGNED
+        return None
 
-    def _verify(self, header: SealHeader, text: bytes, bound: bytes) -> OpenedPayload | Refusal:
-        if header.kind != SIGNED:
+    def _verify(self, opened: OpenedPayload, bound: bytes) -> OpenedPayload | Refusal:
+        if not self._is_signed:
             return Refusal.UNSIGNED
-        block = decode_block(text)
+        block = decode_block(opened.data)
         if block is None:
             return Refusal.MALFORMED
-        data, name = text[block.size :], ""
+        data, name = opened.data[block.size :], ""
         if self._ring.publishers:
             known = self._ring.find_signer(block.signer)
             if known is None:
@@ -164,7 +181,7 @@ class PayloadOpener:
                 if not verify_root(public, root, block.signature):
                     return Refusal.BAD_SIGNATURE
                 self._verified.add((public, root))
-        return OpenedPayload(data, header.publisher, header.counter, header.sealed_at, name)
+        return opened._replace(data=data, signer=name)
 
 
 def _invalid_tag() -> type[Exception]:

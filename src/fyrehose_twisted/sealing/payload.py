@@ -39,7 +39,7 @@ SEAL_OVERHEAD = HEADER_SIZE + TAG_SIZE
 """Bytes that sealing adds to a payload, without a signature: 56."""
 
 MAX_STREAM_BYTES = 255
-_NONCE_PREFIX = bytes(4)
+NONCE_PREFIX = bytes(4)
 
 
 class SealHeader(NamedTuple):
@@ -84,4 +84,4 @@ def stream_context(stream: str) -> bytes:
 
 def nonce(counter: int) -> bytes:
     """Return the nonce of the message with a counter."""
-    return _NONCE_PREFIX + counter.to_bytes(8, "big")
+    return NONCE_PREFIX + counter.to_bytes(8, "big")

@@ -105,6 +105,11 @@ class ReplayTable:
     def admit(self, publisher: bytes, counter: int, sealed_at: int) -> bool:
         """Record an authentic message. Return whether it is new."""
         window = self._windows.get(publisher)
+        if window is not None and counter == window.highest + 1 and not len(window.missing):
+            window.highest = counter  # As almost always.
+            window.latest = max(window.latest, sealed_at)
+            self._windows.move_to_end(publisher)
+            return True
         if window is None:
             if sealed_at <= self.floor:
                 return False

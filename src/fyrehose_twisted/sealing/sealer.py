@@ -68,26 +68,23 @@ class PayloadSealer:
         """See :meth:`~fyrehose_twisted.interfaces.IPayloadSealer.seal`."""
         sealed_at, kind = int(now * 1_000_000), SEALED if self._signing_key is None else SIGNED
         texts = list(map(bytes, payloads))
-        heads = [self._next_header(kind, sealed_at) for _ in texts]
-        context = self.ring.context
-        bound = [head + context + envelope for (head, _, _), envelope in zip(heads, envelopes, strict=True)]
-        if self._signing_key is not None:
-            texts = _signed(self._signing_key, texts, bound)
-        return [
-            head + cipher.encrypt(nonce(counter), text, associated)
-            for (head, counter, cipher), text, associated in zip(heads, texts, bound, strict=True)
-        ]
-
-    def _next_header(self, kind: int, sealed_at: int) -> tuple[bytes, int, Any]:
-        """Return the header of the next message, its counter and its cipher."""
         key = self.ring.sealing_key
-        if not self._publisher or self._counter >= MAX_COUNTER:
+        if not self._publisher or self._counter + len(texts) > MAX_COUNTER:
             self._publisher, self._counter, self._cipher_key = self._rng.randbytes(PUBLISHER_ID_SIZE), 0, None
         if self._cipher_key is not key:
             self._cipher, self._cipher_key = key.cipher(self._publisher), key
-        counter = self._counter
-        self._counter += 1
-        return encode_header(SealHeader(kind, key.id, self._publisher, counter, sealed_at)), counter, self._cipher
+        # Taken before anything can fail, so that no error makes a counter come twice.
+        counters = range(self._counter, self._counter + len(texts))
+        self._counter = counters.stop
+        publisher, context, encrypt = self._publisher, self.ring.context, self._cipher.encrypt
+        heads = [encode_header(SealHeader(kind, key.id, publisher, counter, sealed_at)) for counter in counters]
+        bound = [head + context + envelope for head, envelope in zip(heads, envelopes, strict=True)]
+        if self._signing_key is not None:
+            texts = _signed(self._signing_key, texts, bound)
+        return [
+            head + encrypt(nonce(counter), text, associated)
+            for head, counter, text, associated in zip(heads, counters, texts, bound, strict=True)
+        ]
 
 
 def _signed(key: SigningKey, texts: list[bytes], bound: list[bytes]) -> list[bytes]:
