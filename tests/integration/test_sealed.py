@@ -73,6 +73,11 @@ def test_nobody_on_the_way_sees_the_payload_and_what_is_forged_or_replayed_is_dr
     journal.stop()
     stored = b"".join(path.read_bytes() for path in journal.path.iterdir())
     assert first in stored
+    mine = keys.with_name("default.keys")
+    create_key_ring(mine, KeyRing("fyrehose://default", ring().keys))
+    cat = start("fyrehose", "journal", "cat", journal.path, "--seal-key-file", mine)
+    assert cat.finish() == 0
+    assert cat.out == "", "the stream is called prices where it was sealed"
     assert not any(SECRET_TEXT in data for data in [stored, *seen])
 
 

@@ -154,10 +154,11 @@ def _envelope_finder(stream: str) -> Any:
     return envelope_finder(stream)
 
 
-def _strip_framing(stream: str, payloads: list[bytes]) -> list[bytes]:
-    from fyrehose_twisted.payloads import strip_framing
+def _payload_reader(key_files: Sequence[str]) -> Any:
+    from fyrehose_twisted.payloads import PayloadReader
+    from fyrehose_twisted.sealing.key_source import KeySource
 
-    return strip_framing(stream, payloads)
+    return PayloadReader([KeySource(path) for path in key_files])
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -254,7 +255,7 @@ def _parser() -> argparse.ArgumentParser:
         "--interval", type=_interval, default=0.2, metavar="S", help="seconds between them, 0.1 to 0.9 [%(default)g]"
     )
     simulate.add_parser(commands, _scenarios)
-    journal.add_parser(commands, _strip_framing, _envelope_finder)
+    journal.add_parser(commands, _payload_reader, _envelope_finder)
     sealing.add_parser(commands)
     backbone.add_parser(commands)
     parcels.add_parser(commands)

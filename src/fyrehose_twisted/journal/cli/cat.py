@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
@@ -17,8 +17,9 @@ from fyrehose_twisted.journal.errors import Damage
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.repeat_marking import Marks, RepeatMarker, run_to_end
 
-StripFraming = Callable[[str, list[bytes]], list[bytes]]
-"""Given a stream's URI and payloads, returns the payloads without the protocol's framing."""
+StripFraming = Callable[[str, list[bytes]], Sequence[bytes | None]]
+"""Given a stream's URI and payloads, returns the payloads without the protocol's framing; ``None`` for one that must
+not be printed."""
 
 
 class StreamPosition(NamedTuple):
@@ -139,15 +140,21 @@ class RecordPrinter:
         began = False
         for block in reader.read(epoch, first, last, self._report_damage):
             for part, marks in self._select(block):
-                kept = part if self._remaining is None else part.rows(0, min(self._remaining, len(part)))
-                if by_time and not began:
-                    losses = [lost for lost in losses if lost[0] > kept.first]
-                began = True
-                while losses and losses[0][0] < kept.last:
-                    self._report_lost(*losses.pop(0))
-                self._output(self._format(kept, marks))
-                if self._remaining is not None:
-                    self._remaining -= len(kept)
+                row = 0
+                while row < len(part) and self._remaining != 0:
+                    end = len(part) if self._remaining is None else min(row + self._remaining, len(part))
+                    kept = part.rows(row, end)
+                    if by_time and not began:
+                        losses = [lost for lost in losses if lost[0] > kept.first]
+                    began = True
+                    while losses and losses[0][0] < kept.last:
+                        self._report_lost(*losses.pop(0))
+                    payloads = self._payloads(kept)
+                    self._output(self._format(kept, payloads, None if marks is None else marks[row:end]))
+                    if self._remaining is not None:
+                        # Those that are refused do not count.
+                        self._remaining -= sum(payload is not None for payload in payloads)
+                    row = end
             if self._remaining == 0:
                 return
         for lost in losses if not by_time else ():
@@ -170,18 +177,20 @@ class RecordPrinter:
                 return
             yield block.rows(low, high), None if marks is None else marks[low:high]
 
-    def _payloads(self, block: Block) -> list[bytes]:
+    def _payloads(self, block: Block) -> Sequence[bytes | None]:
         payloads = block.payloads()
         return payloads if self._strip_framing is None else self._strip_framing(block.stream, payloads)
 
-    def _as_lines(self, block: Block, marks: Marks | None) -> bytes:
-        return b"\n".join([*self._payloads(block), b""])
+    def _as_lines(self, block: Block, payloads: Sequence[bytes | None], marks: Marks | None) -> bytes:
+        return b"\n".join([*(payload for payload in payloads if payload is not None), b""])
 
-    def _as_json(self, block: Block, marks: Marks | None) -> bytes:
+    def _as_json(self, block: Block, payloads: Sequence[bytes | None], marks: Marks | None) -> bytes:
         lines: list[str] = []
         are_repeats = repeat(False) if marks is None else marks.tolist()
-        columns = zip(block.sequences.tolist(), block.times.tolist(), self._payloads(block), are_repeats, strict=False)
+        columns = zip(block.sequences.tolist(), block.times.tolist(), payloads, are_repeats, strict=False)
         for sequence, received_at, payload, is_repeat in columns:
+            if payload is None:
+                continue
             fields = {"stream": block.stream, "epoch": block.epoch, "sequence": sequence, "received_at": received_at}
             if is_repeat:
                 fields["repeat"] = True

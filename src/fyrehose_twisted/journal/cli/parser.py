@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -27,13 +27,16 @@ POLL_INTERVAL = 0.2
 
 
 def add_parser(
-    commands: Any, strip_framing: StripFraming, envelope_finder: Callable[[str], FindEnvelopes | None]
+    commands: Any,
+    payload_reader: Callable[[Sequence[str]], StripFraming],
+    envelope_finder: Callable[[str], FindEnvelopes | None],
 ) -> argparse.ArgumentParser:
     """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`.
 
     Parsed options have :func:`run` as their ``run``, like all commands without a reactor.
 
-    :param strip_framing: strips the protocol's framing from payloads that are printed.
+    :param payload_reader: given key files, returns what strips the protocol's framing from payloads that are printed,
+        and opens those of sealed streams.
     :param envelope_finder: returns the function that finds the envelopes of a stream, by which repeats are detected.
     """
     parser: argparse.ArgumentParser = commands.add_parser("journal", help=DESCRIPTION, description=DESCRIPTION)
@@ -44,7 +47,7 @@ def add_parser(
         where = "journal directory of a stream, or a directory of several"
         made.add_argument("directory", type=Path, metavar="DIR", help=where)
         made.add_argument("--stream", metavar="URI", help="select one stream, such as fyrehose://ticks")
-        made.set_defaults(run=run, act=act, parser=made, bare=strip_framing, envelopes=envelope_finder)
+        made.set_defaults(run=run, act=act, parser=made, bare=payload_reader, envelopes=envelope_finder)
         return made
 
     shown = command("ls", _ls, "List the number ranges that journals hold.")
@@ -58,6 +61,15 @@ def add_parser(
     )
     cat.add_argument("--count", type=parse_count, metavar="N", help="stop after N records")
     cat.add_argument("--format", choices=("lines", "json"), default="lines", help="output format [%(default)s]")
+    cat.add_argument(
+        "--seal-key-file",
+        dest="keys",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="open the records of a sealed stream with the keys in FILE, and leave out those that do not open"
+        " (repeatable)",
+    )
     cat.add_argument("--raw", action="store_true", help="print payloads as received, with framing and repeats")
     cat.add_argument("--repeats", action="store_true", help="also print repeats of messages")
     cat.add_argument("--follow", action="store_true", help="wait for new records until interrupted")
@@ -173,6 +185,8 @@ def _cat(options: argparse.Namespace, path: Path) -> int:
         options.parser.error("--follow cannot be combined with a time as --to")
     if sys.stdout is None:
         return print_error("standard output: it is closed")
+    if options.raw and options.keys:
+        options.parser.error("--raw prints payloads as received, sealed; omit it or --seal-key-file")
     output = sys.stdout.buffer
 
     def put(data: bytes) -> None:
@@ -184,7 +198,7 @@ def _cat(options: argparse.Namespace, path: Path) -> int:
             reader,
             put,
             print_error,
-            strip_framing=None if options.raw else options.bare,
+            strip_framing=None if options.raw else options.bare(options.keys),
             marker=RepeatMarker(reader, options.envelopes(reader.stream)),
             repeats=options.repeats or options.raw,
             epoch=options.epoch,
