@@ -102,6 +102,17 @@ FOOTPRINT = {
         plot="",
     ),
 }
+SEAL = {
+    "seal": Table(
+        "A message of 128 bytes, sealed and plain",
+        ours=("plain", "ChaCha20-Poly1305", "AES-256-GCM", "AES-256-GCM, signed"),
+        ratios=(
+            Ratio("AES-256-GCM of plain", "AES-256-GCM", ("plain",)),
+            Ratio("signed of plain", "AES-256-GCM, signed", ("plain",)),
+        ),
+        rows=("publisher", "subscriber"),
+    ),
+}
 LOSS = {
     "loss": Table(
         "Messages/s over a link that loses packets, 128 bytes, two subscribers",
@@ -387,6 +398,7 @@ FREENET = {
 GROUPS = (
     RACE,
     STAGES,
+    SEAL,
     FOOTPRINT,
     LOSS,
     COMPILED,
