@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
-from integration.running.backbone import MakePeer, RunningBackbone
+from integration.running.backbone import MakePeer, Peer, RunningBackbone
 from integration.running.journal import StartJournal
 from integration.running.programs import Start
 from pyspark.sql import SparkSession
-from suite.sealing import ring
+from suite.sealing import ring, seal_key
 
-from fyrehose_twisted.fyrehose.wire.packets import Flags
 from fyrehose_twisted.sealing.key_file import create_key_ring, create_signing_key, replace_key_ring
 from fyrehose_twisted.sealing.key_ring import KeyRing
 from fyrehose_twisted.sealing.signing import SigningKey
 from fyrehose_twisted.spark.pipeline.envelopes import unwrapped
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SECRET_TEXT = b"the price is 41.3"
 
 PRINTER = """
@@ -35,6 +37,26 @@ class Printer(SubscriberProtocol):
 """
 
 
+class Tap:
+    """Host on the path that reads the stream as on the wire, and publishes without a key."""
+
+    def __init__(self, start: Start, backbone: RunningBackbone, peer: Peer) -> None:
+        self._program = start("fyrehose", "sub", "-b", backbone.text, "--raw", "--format", "json")
+        self.publish = peer.publish
+        backbone.wait_for_clients(1)
+
+    def seen(self, count: int) -> list[bytes]:
+        """Return DATA of the first ``count`` messages."""
+        self._program.wait_until(lambda: self._program.out.count("\n") >= count)
+        rows = map(json.loads, self._program.out.splitlines()[:count])
+        return [b64decode(row["data"]) if "encoding" in row else row["data"].encode() for row in rows]
+
+
+@pytest.fixture
+def tap(start: Start, backbone: RunningBackbone, peer: MakePeer) -> Tap:
+    return Tap(start, backbone, peer(backbone))
+
+
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
     path = tmp_path / "prices.keys"
@@ -43,22 +65,21 @@ def keys(tmp_path: Path) -> Path:
 
 
 def test_nobody_on_the_way_sees_the_payload_and_what_is_forged_or_replayed_is_dropped(
-    start: Start, backbone: RunningBackbone, peer: MakePeer, start_journal: StartJournal, keys: Path
+    start: Start, backbone: RunningBackbone, tap: Tap, start_journal: StartJournal, keys: Path
 ) -> None:
     to = ("-b", backbone.text, "--seal-key-file", keys)
     journal = start_journal(backbone, "journal")
-    host = peer(backbone)
-    host.keepalive(Flags.NOJOURNAL)
     subscriber = start("fyrehose", "sub", *to, "--format", "json", "--count", 3)
     backbone.wait_for_clients(3)
-    host.publish(b"not sealed")
+    tap.publish(b"not sealed")
+    tap.seen(1)
     assert start("fyrehose", "pub", *to).finish(SECRET_TEXT + b"\nsecond\n") == 0
-    seen = [data for _, data in host.delivered(3)]
-    first = seen[1]
+    first = tap.seen(3)[1]
     changed = first[:-1] + bytes([first[-1] ^ 1])
     other_envelope = first[:19] + bytes([first[19] ^ 64]) + first[20:]
-    host.publish(first, changed, other_envelope)
-    assert [data for _, data in host.delivered(3)] == [first, changed, other_envelope]
+    tap.publish(first, changed, other_envelope)
+    seen = tap.seen(6)
+    assert seen[3:] == [first, changed, other_envelope]
     assert start("fyrehose", "pub", *to).finish(b"third\n") == 0
     assert subscriber.finish() == 0
     assert re.findall(r'"sequence": (\d+).*"data": "([^"]*)"', subscriber.out) == [
@@ -83,25 +104,41 @@ def test_nobody_on_the_way_sees_the_payload_and_what_is_forged_or_replayed_is_dr
 
 @pytest.mark.extended
 def test_replays_are_dropped_across_a_restart(
-    start: Start, backbone: RunningBackbone, peer: MakePeer, keys: Path, tmp_path: Path
+    start: Start, backbone: RunningBackbone, tap: Tap, keys: Path, tmp_path: Path
 ) -> None:
     to = ("-b", backbone.text, "--seal-key-file", keys)
     sub = ("fyrehose", "sub", *to, "--state", tmp_path / "state")
-    host = peer(backbone)
-    host.keepalive(0)
     before = start(*sub, "--count", 2)
     backbone.wait_for_clients(2)
     assert start("fyrehose", "pub", *to).finish(b"one\ntwo\n") == 0
-    captured = [data for _, data in host.delivered(2)]
+    captured = tap.seen(2)
     assert before.finish() == 0
     after = start(*sub, "--count", 1)
     # Without their envelopes the payloads do not open, and with them they are repeats.
-    host.publish(*captured, *(data[20:] for data in captured))
-    host.delivered(4)
+    tap.publish(*captured, *(data[20:] for data in captured))
+    tap.seen(6)
     assert start("fyrehose", "pub", *to).finish(b"three\n") == 0
     assert after.finish() == 0
     assert (before.out, after.out) == ("one\ntwo\n", "three\n")
     assert "2 seal_forged" in after.err
+
+
+@pytest.mark.extended
+def test_sealed_messages_are_repaired_through_a_lossy_relay_without_a_key(
+    start: Start, backbone: RunningBackbone, start_journal: StartJournal, keys: Path
+) -> None:
+    start_journal(backbone, "journal")
+    relay = start("python", EXAMPLES / "lossy_relay.py", "--backbone", backbone.text, "--port", 0, "--loss", "0.1")
+    through = relay.wait_for(r"relaying 127.0.0.1:(\d+)")
+    far = start(
+        "fyrehose", "sub", "-b", f"127.0.0.1:{through[1]}", "--seal-key-file", keys, "--from", 1, "--count", 2_000
+    )
+    backbone.wait_for_clients(2)
+    lines = b"".join(b"line %d\n" % number for number in range(2_000))
+    assert start("fyrehose", "pub", "-b", backbone.text, "--seal-key-file", keys).finish(lines) == 0
+    assert far.finish() == 0
+    assert far.outputs[1] == lines
+    assert far.err == ""
 
 
 @pytest.mark.extended
@@ -130,7 +167,7 @@ def test_keys_rotate_without_a_stop(start: Start, backbone: RunningBackbone, key
 
 
 def test_a_client_service_opens_what_a_frontend_seals_and_signs(
-    start: Start, backbone: RunningBackbone, peer: MakePeer, keys: Path, tmp_path: Path
+    start: Start, backbone: RunningBackbone, tap: Tap, keys: Path, tmp_path: Path
 ) -> None:
     signing = SigningKey(b"7" * 32)
     create_signing_key(tmp_path / "frontend.key", signing)
@@ -149,8 +186,6 @@ def test_a_client_service_opens_what_a_frontend_seals_and_signs(
         stderr=subprocess.STDOUT,
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
     )
-    host = peer(backbone)
-    host.keepalive(Flags.NOJOURNAL)
     backbone.wait_for_clients(2)
     assert start("fyrehose", "pub", "-b", backbone.text, "--seal-key-file", keys).finish(b"unsigned\n") == 0
     frontend = start(
@@ -172,9 +207,17 @@ def test_a_client_service_opens_what_a_frontend_seals_and_signs(
     with socket.create_connection(("127.0.0.1", port)) as lines:
         lines.sendall(b"signed\n")
         assert lines.recv(100) == b"2\n"
-    subscriber.wait_for("got signed in")
+        subscriber.wait_for("got signed in")
+        # Both services read the keys again, subscribers first.
+        for keys_now, program in ((ring(1, 2), subscriber), (ring(2, 1), frontend)):
+            replace_key_ring(keys, KeyRing(ring().stream, keys_now.keys, {"frontend": signing.public}))
+            program.signal(signal.SIGHUP)
+            program.wait_for(f"SIGHUP: .*key {seal_key(2).id.hex()} added")
+        lines.sendall(b"rotated\n")
+        assert lines.recv(100) == b"3\n"
+    subscriber.wait_for("got rotated in")
     assert "got unsigned" not in subscriber.out
-    assert not any(b"signed" in data for _, data in host.delivered(2))
+    assert not any(b"signed" in data or b"rotated" in data for data in tap.seen(3))
 
 
 @pytest.mark.extended

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from suite.frontend_bench import Frontend
+from suite.sealing import ring
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
 
 from fyrehose_twisted.errors import MessageTooLarge, PublishTimeout
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.publish_queue import TURN_BYTES, BatchFailed, QueueFull
 from fyrehose_twisted.fyrehose.frontend.publisher import publisher_config
+from fyrehose_twisted.fyrehose.frontend.service import FrontendService
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.wire.packets import Holding
+from fyrehose_twisted.sealing.key_file import create_key_ring
+from fyrehose_twisted.sealing.key_source import KeySource
+from fyrehose_twisted.sealing.payload import SEAL_OVERHEAD
 
 
 def result(deferred: Deferred[Any]) -> Any:
@@ -201,6 +208,19 @@ def test_the_publish_queue_refuses_a_message_larger_than_a_datagram(frontend: Fr
     assert frontend.publisher.messages == []
     assert frontend.publish_queue.rate_limiter.wait_time("a") == 0
     assert result(frontend.publish_queue.submit("a", [b"x" * MAX_ENVELOPED])) == [1]
+
+
+def test_sealed_messages_have_less_room(tmp_path: Path) -> None:
+    create_key_ring(tmp_path / "keys", ring())
+    service = FrontendService(
+        "127.0.0.1:2323", http=None, lines=None, keys=KeySource(tmp_path / "keys"), reactor=Clock()
+    )
+    limit = MAX_ENVELOPED - SEAL_OVERHEAD
+    assert service.publish_queue.max_message == service.publisher.max_message == limit
+    with pytest.raises(MessageTooLarge) as raised:
+        service.publish_queue.submit("a", [bytes(limit), bytes(limit + 1)])
+    assert raised.value.limit == limit
+    assert not len(service.publish_queue)
 
 
 def test_queued_messages_per_client_are_rate_limited() -> None:
