@@ -336,7 +336,11 @@ def test_a_journal_among_the_clients_is_asked_for_what_it_reports_to_hold() -> N
         relay.send((Holds(TOKENS[BOB], 1, Holding(1, 100), 100), BOB))
         relay.sent()
         relay.send((Request(ANY_ADDRESS, 50, 51), ALICE))
-        assert relay.sent(BOB) == [Forward(address, 50, 51)]
+        assert relay.sent() == [Forward(address, 50, 51)], "the parent is spared"
+        relay.pass_time(0.2)
+        relay.sent()
+        relay.send((Request(ANY_ADDRESS, 50, 51), ALICE))
+        assert relay.sent(PARENT) == [Request(ANY_ADDRESS, 50, 51)], "the journal has not answered"
 
 
 def test_an_answer_of_a_journal_to_the_port_for_clients_is_passed_on_if_it_was_asked_for() -> None:

@@ -13,13 +13,14 @@ from fyrehose_twisted.effects import Address, Burst
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.events import ServedClient
 from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
-from fyrehose_twisted.fyrehose.node.backbone.client_table import CLIENT_LIFETIME
+from fyrehose_twisted.fyrehose.node.backbone.client_table import CLIENT_LIFETIME, can_be_asked
 from fyrehose_twisted.fyrehose.node.backbone.repair_dispatch import SURVEY_THRESHOLD, RepairDispatcher
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart, Sequencer
 from fyrehose_twisted.fyrehose.node.relay.history import RelayHistory
 from fyrehose_twisted.fyrehose.node.relay.other_side import OtherSideReady
 from fyrehose_twisted.fyrehose.node.relay.passed_requests import PassedRequests
 from fyrehose_twisted.fyrehose.node.relay.relay_delivery import RelayDelivery
+from fyrehose_twisted.fyrehose.wire.address import can_be_packed
 from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, encode, encode_deliver
 from fyrehose_twisted.fyrehose.wire.packets import (
     ANY_ADDRESS,
@@ -395,25 +396,33 @@ class RelayDownstream(Backbone):
         return refusal
 
     def _pass_request(self, address: Address, first: int, last: int, now: float) -> str | None:
-        """Ask the parent for older messages, and journals among the clients that report to hold them."""
+        """Ask for older messages: a journal among the clients first, and the parent if that brings nothing."""
+        is_repeated = bool(self._requests.waiting_for(first, first))
         due = self._requests.add(address, first, last, now)
         if due is None:
             return "retransmit_queue"
         self.counters.routed += 1
         for start, end in due:
-            self._parent.request(start, end, now)
-            self._ask_journals(address, start, end)
-        self.relay_counters.requests_passed += len(due)
+            if not self._ask_journal(address, start, end) or is_repeated:
+                self._parent.request(start, end, now)
+                self.relay_counters.requests_passed += 1
         self.relay_counters.requests_joined += not due
         return None
 
-    def _ask_journals(self, address: Address, first: int, last: int) -> None:
-        for journal in self._client_table.durable_journals:
-            if journal.address != address and journal.holds is not None and journal.holds.covers(first):
-                to = self._own_address(journal.address) if self._answer_repairs else address
+    def _ask_journal(self, address: Address, first: int, last: int) -> bool:
+        """Ask a durable journal that reports to hold the first number. Return whether there is one."""
+        clients = self._client_table
+        for journal in clients.durable_journals:
+            holds_it = journal.holds is not None and journal.holds.covers(first)
+            if journal.address == address or not holds_it or not can_be_asked(journal.address, journal.flags):
+                continue
+            is_direct = not self._answer_repairs and clients.repairs_directly(journal.address, address)
+            to = address if is_direct else self._own_address(journal.address)
+            if can_be_packed(to):
                 self.repair_dispatcher.reply(journal.address, encode(Forward(to, first, last)))
                 self.counters.forwards += 1
-                return
+                return True
+        return False
 
     def _tell_asked(self, address: Address, first: int, last: int, left: int) -> None:
         client = self._client_table.get(address)
