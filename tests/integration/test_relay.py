@@ -166,3 +166,21 @@ def test_a_relay_has_a_secret_for_each_side(
     assert refused.finish(b"no\n") == 1
     publish(start, relay, b"yes\n", "--secret-file", tmp_path / "below")
     check_received(subscriber, b"yes\n")
+
+
+def test_a_relay_serves_clients_of_the_other_ip_version(
+    start: Start, backbone: RunningBackbone, free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    place = f"[::1]:{free_port()}"
+    listen = rf"udp:{place.rpartition(':')[2]}:interface=\:\:1"
+    program = start(
+        *("twistd", "-n", "--pidfile=", "fyrehose-relay", "--backbone", backbone.text, "--listen", listen),
+        cwd=tmp_path,
+        stderr=subprocess.STDOUT,
+    )
+    program.wait_for("following parent")
+    subscriber = start("fyrehose", "sub", "-b", place)
+    program.wait_for("client .* joined")
+    publisher = start("fyrehose", "pub", "-b", place)
+    assert publisher.finish(LINES) == 0, publisher
+    check_received(subscriber, LINES)
