@@ -550,6 +550,7 @@ def test_dashboard_has_a_table_for_each_kind_of_service(
         "front": canned(
             'info{service="frontend"} 1', "frontend_backbone 1", 'frontend_failed_total{reason="timeout"} 3'
         ),
+        "branch": canned('info{service="relay"} 1', "client_connected 0", "relay_depth 3", "relay_clients 17"),
         "query": canned('info{service="query"} 1', "query_sources 4"),
         "unknown": canned("unheard_of 1"),
     }
@@ -570,6 +571,9 @@ def test_dashboard_has_a_table_for_each_kind_of_service(
         ("journal", "Complete to"): "\N{EN DASH}",
         ("client", "Backbone"): "✗ no reply",
         ("client", "Delivered to"): "41",
+        ("branch", "Parent"): "✗ no reply",
+        ("branch", "Depth"): "3",
+        ("branch", "Clients"): "17",
         ("hydra", "Leader"): "<i>b\\u202e",
         ("hydra", "Role"): "cohort",
         ("hydra", "IRC"): "✓ on IRC",

@@ -55,6 +55,7 @@ class Bench:
 @pytest.mark.parametrize(
     ("flags", "kind"),
     [
+        (Flags.RELAY | Flags.EXTENSIONS, "relay"),
         (Flags.DURABLE | Flags.EXTENSIONS, "journal"),
         (Flags.NONE, "subscriber"),
         (Flags.NOJOURNAL, "subscriber"),

@@ -166,7 +166,7 @@ def drops_requests(patch: Patch) -> None:
 
 
 def invents_messages(patch: Patch) -> None:
-    original, calls = Delivery._deliver, count(1)
+    original, calls = Delivery.deliver, count(1)
 
     def deliver(self: Any, *what: Any) -> None:
         if next(calls) % 10 == 0:
@@ -174,11 +174,11 @@ def invents_messages(patch: Patch) -> None:
             original(self, codec.encode_deliver(sequence, b"phantom"), 1, 7)
         original(self, *what)
 
-    patch.setattr(Delivery, "_deliver", deliver)
+    patch.setattr(Delivery, "deliver", deliver)
 
 
 def skips_one_subscriber(patch: Patch) -> None:
-    original, calls = Delivery._deliver, count(1)
+    original, calls = Delivery.deliver, count(1)
 
     def deliver(self: Any, *what: Any) -> None:
         group, everybody = self._client_table._subscriber_group, self._client_table.subscribers
@@ -186,7 +186,7 @@ def skips_one_subscriber(patch: Patch) -> None:
         original(self, *what)
         group._cached_addresses = everybody
 
-    patch.setattr(Delivery, "_deliver", deliver)
+    patch.setattr(Delivery, "deliver", deliver)
 
 
 def forgets_a_message(patch: Patch) -> None:

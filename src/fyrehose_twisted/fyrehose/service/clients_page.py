@@ -19,7 +19,7 @@ from fyrehose_twisted.web.response import HttpResponse, json_response
 MAX_ROWS = 1_000
 """Maximum number of clients in one response."""
 
-KINDS = JOURNAL, PUBLISHER, SUBSCRIBER, OTHER = "journal", "publisher", "subscriber", "other"
+KINDS = RELAY, JOURNAL, PUBLISHER, SUBSCRIBER, OTHER = "relay", "journal", "publisher", "subscriber", "other"
 """Kinds of clients, in the order of the list."""
 
 
@@ -47,6 +47,8 @@ class ClientsPage:
 
 def kind_of(client: ServedClient) -> str:
     """Return the kind of a client, one of :data:`KINDS`, by its FLAGS."""
+    if client.flags & Flags.RELAY:
+        return RELAY
     if client.flags & Flags.DURABLE:
         return JOURNAL
     if not client.flags & Flags.NOSUBSCRIBE:

@@ -67,7 +67,7 @@ const backboneState = (name) => ({ title: "Backbone", value: (item) =>
 // Counter of messages of each kind of service.
 const MAIN = {
   backbone: "backbone_published_total", journal: "journal_taken_total", client: "client_delivered_total",
-  frontend: "frontend_published_total",
+  frontend: "frontend_published_total", relay: "relay_published_total",
 };
 
 const SERVICE = [
@@ -131,7 +131,7 @@ const KINDS = [
     columns: [
       { title: "Stream", weight: "wide", value: (item) => infoLabel(item, "stream") }, counter("Last number", "backbone_sequence"),
       { title: "Leader", value: (item) => {
-        if (!infoLabel(item, "member")) return "–";
+        if (infoLabel(item, "member") === "–") return "–";
         if (sum(item, "backbone_leading")) return ["✓ leads", "good"];
         return activeLabels(item, "backbone_leader", "leader") || ["none", "warn"];
       } },
@@ -144,12 +144,11 @@ const KINDS = [
   { id: "relay", title: "Relays", caption: "Parent and clients of each relay",
     columns: [
       { title: "Stream", weight: "wide", value: (item) => infoLabel(item, "stream") },
-      backboneState("client_connected"), counter("Depth", "relay_depth"),
-      counter("Last number", "relay_sequence"), { title: "Lag", number: true, value: lag },
+      { ...backboneState("client_connected"), title: "Parent", weight: "wide" }, counter("Depth", "relay_depth"),
+      { title: "Lag", number: true, value: lag },
       perSecond("Messages/s", "relay_published_total"), HOUR, perSecond("Delivered/s", "relay_delivered_total"),
-      counter("Clients", "relay_clients"), counter("Subscribers", "relay_subscribers"),
-      warnCounter("Missing now", "client_missing"), perSecond("Repair requests/s", "relay_requests_total"),
-      counter("Requests passed", "relay_requests_passed_total"), recentCounter("Dropped", "relay_dropped_total"),
+      counter("Clients", "relay_clients"), warnCounter("Missing now", "client_missing"),
+      perSecond("Repair requests/s", "relay_requests_total"), recentCounter("Dropped", "relay_dropped_total"),
     ] },
   { id: "journal", title: "Journal services", caption: "Progress and missing messages of each journal",
     columns: [
