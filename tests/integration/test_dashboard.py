@@ -584,7 +584,8 @@ def test_dashboard_has_a_table_for_each_kind_of_service(
     }
     assert {(row, title): page.run(cell(row, title)) for row, title in shown} == shown
     links = page.run("[...document.querySelectorAll('#table-links a')].map((one) => one.textContent)")
-    assert links[:4] == ["Journals 0", "Clusters 2", "Journal services 1", "Clients 1, 1 attention"]
+    assert links[:3] == ["Journals 0", "Clusters 2", "Relays 1, 1 attention"]
+    assert links[3:5] == ["Journal services 1", "Clients 1, 1 attention"]
     assert links[-2:] == ["Other services 1", "Events"]
     # Each link has a target.
     assert page.run("[...document.querySelectorAll('#table-links a')].every((one) => document.querySelector(one.hash))")
