@@ -227,4 +227,4 @@ def test_commands_send_a_keepalive_first(start: Start, peer: MakePeer) -> None:
     start("fyrehose", "ping", "-b", f"127.0.0.1:{silent.address[1]}")
     packet = silent.receive()
     assert isinstance(packet, Keepalive)
-    assert packet.flags == Flags.NOSUBSCRIBE | Flags.NOJOURNAL | Flags.EXTENSIONS
+    assert packet.flags == Flags.NOSUBSCRIBE | Flags.NOJOURNAL | Flags.EXTENSIONS | Flags.IPV4
