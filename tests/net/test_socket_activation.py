@@ -25,8 +25,10 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, socket.socket]
         "open": socket.socket(socket.AF_INET, socket.SOCK_STREAM),
         "six": socket.socket(socket.AF_INET6, socket.SOCK_STREAM),
         "unix": socket.socket(socket.AF_UNIX, socket.SOCK_STREAM),
+        "push6": socket.socket(socket.AF_INET6, socket.SOCK_DGRAM),
     }
-    for name, host in (("push", "127.0.0.1"), ("http", "127.0.0.2"), ("open", "0.0.0.0"), ("six", "::1")):
+    hosts = {"push": "127.0.0.1", "http": "127.0.0.2", "open": "0.0.0.0", "six": "::1", "push6": "::1"}
+    for name, host in hosts.items():
         made[name].bind((host, 0))
     found = ListenFDs([one.fileno() for one in made.values()], list(made))
     parser: Any = endpoints._SystemdParser
@@ -47,8 +49,8 @@ def test_activated_sockets_are_found_by_name_and_index(passed: dict[str, socket.
 def test_a_socket_that_was_not_passed_is_an_error(passed: dict[str, socket.socket]) -> None:
     with pytest.raises(ConfigurationError, match=r"--x: systemd passed no socket named y \(it passed push, http"):
         activated_socket("x", name="y")
-    with pytest.raises(ConfigurationError, match="no socket number 5"):
-        activated_socket("x", index=5)
+    with pytest.raises(ConfigurationError, match="no socket number 6"):
+        activated_socket("x", index=6)
 
 
 def test_socket_activation_without_systemd_is_an_error() -> None:
@@ -56,14 +58,15 @@ def test_socket_activation_without_systemd_is_an_error() -> None:
         activated_socket("x", name="y")
 
 
-def test_an_activated_udp_socket_is_nonblocking(passed: dict[str, socket.socket]) -> None:
-    with closing(activated_udp_socket("x", "push")) as found:
+@pytest.mark.parametrize("name", ["push", "push6"])
+def test_an_activated_udp_socket_is_nonblocking(passed: dict[str, socket.socket], name: str) -> None:
+    with closing(activated_udp_socket("x", name)) as found:
         assert found.type & socket.SOCK_DGRAM
         assert not found.getblocking()
-        assert found.getsockname() == passed["push"].getsockname()
-    for name in ("http", "six", "unix"):
+        assert found.getsockname() == passed[name].getsockname()
+    for other in ("http", "six", "unix"):
         with pytest.raises(ConfigurationError, match="not of type UDP"):
-            activated_udp_socket("x", name)
+            activated_udp_socket("x", other)
 
 
 DOMAINS = {"http": "INET", "open": "INET", "six": "INET6", "unix": "UNIX"}
