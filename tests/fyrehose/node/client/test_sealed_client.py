@@ -132,6 +132,19 @@ def test_a_forged_envelope_does_not_make_a_genuine_message_a_repeat() -> None:
     assert subject.client.drops.counts[Refusal.PLAIN] == 1
 
 
+def test_a_forged_envelope_does_not_acknowledge_a_message() -> None:
+    subject = Subject()
+    one, two = subject.publish(b"one", b"two")
+    publisher = subject.client.send_queue.publisher
+    subject.receive(Deliver(1, wrap(publisher, 0, b"forged")), Deliver(2, two))
+    assert len(subject.client.send_queue) == 1
+    subject.receive(Deliver(3, one))
+    assert len(subject.client.send_queue) == 0
+    published = [pair for event in subject.events if isinstance(event, MessagesPublished) for pair in event.messages]
+    assert sorted(published) == [(0, 3), (1, 2)]
+    assert subject.delivered == [(2, b"two"), (3, b"one")]
+
+
 def test_a_message_that_returns_twice_is_a_repeat_and_no_replay() -> None:
     subject = Subject()
     data = sealed(0, b"once")

@@ -178,6 +178,23 @@ class SendQueue:
         tickets = range(first.counter, first.counter + len(messages))
         return first if list(map(self._pending.get, tickets)) == list(messages) else None
 
+    @property
+    def is_sealed(self) -> bool:
+        """Whether payloads are sealed."""
+        return self._sealer is not None
+
+    def genuine(self, first: int, messages: Sequence[bytes]) -> list[int]:
+        """Return the tickets of messages, which are consecutive by their envelopes, without those that are forged.
+
+        Of messages that were acknowledged before, only the envelope is known.
+
+        :param first: ticket of the first message.
+        """
+        tickets = range(first, first + len(messages))
+        return [
+            ticket for ticket, data in zip(tickets, messages, strict=True) if self._pending.get(ticket, data) == data
+        ]
+
     def was_retransmitted(self, ticket: int) -> bool:
         """Return whether an acknowledged message was sent more than once, so that it may have several numbers."""
         return ticket in self._acked_retransmissions

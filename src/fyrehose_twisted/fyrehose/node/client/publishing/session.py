@@ -93,10 +93,17 @@ class PublishingSession:
                     found.append((ticket, sequence))
         else:
             own = self._send_queue.pending_run(messages)
+            row = 0
             for envelope, count in envelope_runs(messages) if own is None else [(own, len(messages))]:
                 if envelope is not None and envelope.publisher == self._send_queue.publisher:
-                    found += self._acknowledged(envelope.counter, count, first - envelope.counter, now)
-                first += count
+                    ahead = first + row - envelope.counter
+                    if own is None and self._send_queue.is_sealed:
+                        part = messages[row : row + count]
+                        for ticket in self._send_queue.genuine(envelope.counter, part):
+                            found += self._acknowledged(ticket, 1, ahead, now)
+                    else:
+                        found += self._acknowledged(envelope.counter, count, ahead, now)
+                row += count
         self._numbers_assigned(found, now)
 
     def _acknowledged(self, counter: int, count: int, ahead: int, now: float) -> list[tuple[int, int]]:
