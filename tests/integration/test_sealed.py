@@ -9,12 +9,15 @@ import signal
 import socket
 import subprocess
 from base64 import b64decode
+from contextlib import suppress
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from integration.running.backbone import MakePeer, Peer, RunningBackbone
 from integration.running.journal import StartJournal
-from integration.running.programs import Start
+from integration.running.programs import Start, wait_until
 from pyspark.sql import SparkSession
 from suite.sealing import ring, seal_key
 
@@ -218,6 +221,42 @@ def test_a_client_service_opens_what_a_frontend_seals_and_signs(
     subscriber.wait_for("got rotated in")
     assert "got unsigned" not in subscriber.out
     assert not any(b"signed" in data or b"rotated" in data for data in tap.seen(3))
+
+
+@pytest.mark.extended
+def test_the_query_service_shows_opened_records_and_reads_keys_again(
+    start: Start, backbone: RunningBackbone, keys: Path, tmp_path: Path
+) -> None:
+    query = start(
+        *("twistd", "-n", "--pidfile=", "fyrehose-query", "-d", "journals", "-b", backbone.text, "--name", "prices"),
+        *("--http", "tcp:0", "--seal-key-file", keys.name),
+        cwd=tmp_path,
+        stderr=subprocess.STDOUT,
+    )
+    port = int(query.wait_for(r"--http: listening on 127\.0\.0\.1:(\d+)")[1])
+    site = f"http://127.0.0.1:{port}"
+
+    def shown() -> list[str]:
+        with suppress(HTTPError), urlopen(f"{site}/streams/fyrehose-prices/records") as answer:
+            return [record["text"] for record in json.load(answer)]
+        return []
+
+    backbone.wait_for_clients(1)
+    theirs = tmp_path / "publisher.keys"
+    create_key_ring(theirs, ring(1))
+    to = ("-b", backbone.text)
+    assert start("fyrehose", "pub", *to).finish(b"not sealed\n") == 0
+    assert start("fyrehose", "pub", *to, "--seal-key-file", theirs).finish(b"old key\n") == 0
+    wait_until(lambda: shown() == ["old key"], shown)
+    replace_key_ring(keys, ring(1, 2))
+    query.signal(signal.SIGHUP)
+    query.wait_for("SIGHUP: key .* added")
+    replace_key_ring(theirs, ring(2))
+    assert start("fyrehose", "pub", *to, "--seal-key-file", theirs).finish(b"new key\n") == 0
+    wait_until(lambda: shown() == ["old key", "new key"], shown)
+    with urlopen(f"{site}/metrics") as answer:
+        refused = r'fyrehose_query_refused_total\{reason="seal_missing",stream="fyrehose://prices"\} [1-9]'
+        assert re.search(refused, answer.read().decode())
 
 
 @pytest.mark.extended
