@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from suite.journals import WriteJournal
+from suite.sealing import ring, seal_one, sealer
 
-from fyrehose_twisted.fyrehose.wire.envelope import wrap
+from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, wrap
 from fyrehose_twisted.record import Record
+from fyrehose_twisted.sealing.key_file import create_key_ring
 from fyrehose_twisted.spark.pipeline import buckets
 from fyrehose_twisted.spark.pipeline.command import format_summary
 from fyrehose_twisted.spark.pipeline.run import Pipeline, PipelineSummary, Plan
@@ -137,6 +139,30 @@ def test_changed_settings_rebuild_all_tables(spark: SparkSession, write_journal:
     assert "message" not in silver.columns
     assert silver.count() == 149
     assert spark.read.parquet(str(out / "gold/traffic")).count() == 1
+
+
+@pytest.mark.extended
+def test_tables_of_a_sealed_stream_hold_what_was_published(
+    spark: SparkSession, write_journal: WriteJournal, tmp_path: Path
+) -> None:
+    made, records = sealer(ring(stream=STREAM)), []
+    for number in range(1, 21):
+        plain = record(number)
+        envelope, payload = plain.payload[:ENVELOPE_SIZE], plain.payload[ENVELOPE_SIZE:]
+        sealed = seal_one(made, payload, envelope) if number != 7 else plain.payload
+        records.append(plain._replace(payload=sealed))
+    create_key_ring(tmp_path / "keys", ring(stream=STREAM))
+    journal = write_journal(records, begin=1)
+    summary = run(spark, tmp_path / "out", journal, seal_key_files=[str(tmp_path / "keys")])
+    assert (summary.numbers, summary.lost, summary.quarantined) == (20, 1, 0)
+    assert summary.reads_json
+    silver = spark.read.parquet(str(tmp_path / "out" / "silver"))
+    found = {row.sequence: (row.status, row.message and row.message.n, row.publisher) for row in silver.collect()}
+    publisher = b"someone!".hex()
+    assert found == {
+        number: ("lost", None, None) if number == 7 else ("ok", number if number % 10 else None, publisher)
+        for number in range(1, 21)
+    }
 
 
 @pytest.mark.soak(seconds=120)

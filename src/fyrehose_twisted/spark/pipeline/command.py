@@ -46,6 +46,14 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         metavar="PORT",
         help="serve Prometheus metrics of the query's progress at 127.0.0.1:PORT/metrics",
     )
+    add(
+        "--seal-key-file",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="open the records of a sealed stream with the keys in FILE; the tables then hold what was published"
+        " (repeatable)",
+    )
     add("--sql", metavar="DIR", help="directory of queries NAME.sql; each writes the table gold/NAME")
     tables = parser.add_argument_group("tables", "These options are stored with the tables; later runs reuse them.")
     add = tables.add_argument
@@ -97,6 +105,7 @@ def run(options: argparse.Namespace) -> int:
             max_rows=options.max_rows_per_batch,
             fail_on_data_loss=options.data_loss == "fail",
             secret_file=options.secret_file,
+            seal_key_files=options.seal_key_file,
             requested=RequestedSettings(
                 options.schema, options.infer_sample, options.no_json, options.window, options.sent_at
             ),

@@ -42,6 +42,7 @@ class Plan:
     :ivar refresh: interval between refreshes of silver and gold, in seconds.
     :ivar max_rows: limit of rows per batch.
     :ivar fail_on_data_loss: fail on dropped or damaged records; otherwise count them as lost.
+    :ivar seal_key_files: files with the keys of sealed streams.
     :ivar queries: SQL of the user's own tables, by name.
     """
 
@@ -53,6 +54,7 @@ class Plan:
     max_rows: int = MAX_ROWS
     fail_on_data_loss: bool = True
     secret_file: str | None = None
+    seal_key_files: Sequence[str] = ()
     requested: RequestedSettings = field(default_factory=RequestedSettings)
     queries: Mapping[str, str] = field(default_factory=dict)
 
@@ -111,7 +113,7 @@ class Pipeline:
         plan = self._plan
         rows: DataFrame = (
             self._spark.readStream.format("fyrehose")
-            .options(**reader_options(plan.locations, plan.secret_file))
+            .options(**reader_options(plan.locations, plan.secret_file, plan.seal_key_files))
             .option("columns", ",".join(COLUMNS))
             .option("startingOffsets", "earliest")
             .option("maxOffsetsPerTrigger", str(plan.max_rows))

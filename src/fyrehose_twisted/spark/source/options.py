@@ -180,7 +180,9 @@ def _read_rings(options: Mapping[str, str]) -> tuple[KeyRing, ...]:
     return rings
 
 
-def reader_options(origins: Sequence[JournalLocation], secret_file: str | None = None) -> dict[str, str]:
+def reader_options(
+    origins: Sequence[JournalLocation], secret_file: str | None = None, seal_key_files: Sequence[str] = ()
+) -> dict[str, str]:
     """Return the source options that select exactly these journals under their current names."""
     places: dict[JournalSpec, None] = {}
     for origin in origins:
@@ -188,6 +190,8 @@ def reader_options(origins: Sequence[JournalLocation], secret_file: str | None =
         places[JournalSpec(where, origin.name, origin.journal)] = None
     streams = sorted({origin.stream for origin in origins})
     options = {"origins": json.dumps({"places": list(places), "streams": streams})}
+    if seal_key_files:
+        options["sealKeyFile"] = ",".join(seal_key_files)
     return options | ({"secretFile": secret_file} if secret_file else {})
 
 
