@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
+from typing import Any
 
 from fyrehose_twisted.effects import Address
 
@@ -27,6 +28,11 @@ def format_address(address: Address) -> str:
     """Return ``HOST:PORT``, or ``[HOST]:PORT`` for an IPv6 address."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def address_fields(address: Address) -> dict[str, Any]:
+    """Return the fields of a log event that is about an address: ``place`` for its text, ``host`` and ``port``."""
+    return {"place": format_address(address), "host": address[0], "port": address[1]}
 
 
 def mapped_host(host: str) -> str:

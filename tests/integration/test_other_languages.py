@@ -466,7 +466,7 @@ def test_foreign_subscribers_handle_gaps_and_permanent_losses(set_stage: Callabl
 def test_foreign_subscriber_prints_its_usage(start: Start, command: Command, language: str) -> None:
     ran = start(*command(f"{CAREFUL}.{language}"), of_ours=False)
     assert ran.finish() == 2
-    assert re.fullmatch(r"usage: .*subscriber.* HOST PORT\n", ran.err)
+    assert re.fullmatch(r"usage: .*subscriber.* HOST PORT( \[KEY_FILE\])?\n", ran.err)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

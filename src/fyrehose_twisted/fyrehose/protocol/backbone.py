@@ -21,7 +21,7 @@ from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart, SequenceCheckpoint, VolatileSequenceStore
 from fyrehose_twisted.fyrehose.protocol.drops import _log_drop
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS
-from fyrehose_twisted.host_addresses import format_address, is_loopback
+from fyrehose_twisted.host_addresses import address_fields, format_address, is_loopback
 from fyrehose_twisted.interfaces import IClientMemory, IDatagramNode, IForwardPolicy, ISequenceStore
 from fyrehose_twisted.net.datagram_protocol import DatagramNodeProtocol
 from fyrehose_twisted.net.udp import ANY_HOST, source_address_for
@@ -98,10 +98,10 @@ class BackboneProtocol(DatagramNodeProtocol):
         match event:
             case ClientJoined(client, known):
                 message = "client {place} restored" if known else "client {place} joined"
-                self.log.info(message, place=format_address(client.address))
+                self.log.info(message, **address_fields(client.address))
                 self.client_joined(client.address)
             case ClientExpired(client):
-                self.log.info("client {place} expired", place=format_address(client.address))
+                self.log.info("client {place} expired", **address_fields(client.address))
                 self.client_expired(client.address)
             case PacketDropped():
                 _log_drop(self.log, event)
@@ -119,7 +119,7 @@ class BackboneProtocol(DatagramNodeProtocol):
                     " clients holds a message: claim ignored, numbering starts at 1. If the claim is true, stop this"
                     " backbone and start it with --start-at N, where N is above every number that any client or journal"
                     " has seen",
-                    place=format_address(address),
+                    **address_fields(address),
                     sequence=sequence,
                     others=others,
                 )

@@ -30,6 +30,7 @@ from fyrehose_twisted.fyrehose.events import (
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.protocol.drops import _log_drop
 from fyrehose_twisted.fyrehose.wire.packets import Holding
+from fyrehose_twisted.host_addresses import address_fields
 from fyrehose_twisted.interfaces import (
     IDatagramNode,
     IMessageStore,
@@ -38,7 +39,6 @@ from fyrehose_twisted.interfaces import (
     ISeamListener,
     ISubscriber,
 )
-from fyrehose_twisted.net.addresses import format_address
 from fyrehose_twisted.net.datagram_protocol import DatagramNodeProtocol
 from fyrehose_twisted.net.udp import UNTUNED_BUFFER
 
@@ -140,10 +140,10 @@ class ClientProtocol(DatagramNodeProtocol):
                 self.backbone_connected()
             case LeaderChanged(term, leader):
                 self.backbone = leader
-                self.log.info("backbone {place} leads in term {term}", place=format_address(leader), term=term)
+                self.log.info("backbone {place} leads in term {term}", **address_fields(leader), term=term)
                 self.leader_changed(leader, term)
             case Disconnected():
-                self.log.warn("backbone {place} has not answered for 5 s", place=format_address(self.backbone))
+                self.log.warn("backbone {place} has not answered for 5 s", **address_fields(self.backbone))
                 self.backbone_disconnected()
             case PacketDropped():
                 _log_drop(self.log, event)

@@ -15,8 +15,8 @@ from fyrehose_twisted.fyrehose.node.relay.other_side import OtherSideReady
 from fyrehose_twisted.fyrehose.node.relay.upstream import RelayUpstream
 from fyrehose_twisted.fyrehose.protocol.backbone import BackboneProtocol
 from fyrehose_twisted.fyrehose.protocol.client import ClientProtocol
+from fyrehose_twisted.host_addresses import address_fields
 from fyrehose_twisted.interfaces import IDatagramNode, IForwardPolicy
-from fyrehose_twisted.net.addresses import format_address
 from fyrehose_twisted.net.udp import UNTUNED_BUFFER
 
 
@@ -105,7 +105,7 @@ class RelayUpstreamProtocol(ClientProtocol):
         node = self.node
         if node is not None:
             self.backbone = node.backbone
-        self.log.info("following parent {place}", place=format_address(self.backbone))
+        self.log.info("following parent {place}", **address_fields(self.backbone))
         self.relay.parent_changed(self.backbone)
 
     def event_received(self, event: Any) -> None:

@@ -14,8 +14,8 @@ from fyrehose_twisted.fyrehose.protocol import BackboneProtocol
 from fyrehose_twisted.fyrehose.service.clients_page import ClientsPage
 from fyrehose_twisted.fyrehose.service.connect import DatagramService, warn_if_buffer_small
 from fyrehose_twisted.fyrehose.service.metrics import BackboneCollector
+from fyrehose_twisted.host_addresses import address_fields, format_address
 from fyrehose_twisted.interfaces import ISequenceStore
-from fyrehose_twisted.net.addresses import format_address
 from fyrehose_twisted.net.metrics_port import MetricsPort
 from fyrehose_twisted.net.udp import DatagramPort
 from fyrehose_twisted.process.sd_notify import systemd_notifier
@@ -86,7 +86,7 @@ class BackboneService(DatagramService):
         bound = self._port.getHost()
         self.log.info(
             "listening on {place}, the next number is {number}",
-            place=format_address((bound.host, bound.port)),
+            **address_fields((bound.host, bound.port)),
             number=self.protocol.state.last + 1,
         )
         if self.protocol.state.hole is not None:

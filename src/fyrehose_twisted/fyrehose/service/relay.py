@@ -15,7 +15,7 @@ from fyrehose_twisted.fyrehose.protocol.relay import RelayProtocol
 from fyrehose_twisted.fyrehose.service.backbone import BackboneService
 from fyrehose_twisted.fyrehose.service.connect import bind_client
 from fyrehose_twisted.fyrehose.service.metrics import ClientCollector, RelayCollector
-from fyrehose_twisted.net.addresses import format_address
+from fyrehose_twisted.host_addresses import address_fields
 
 
 class RelayService(BackboneService):
@@ -64,8 +64,11 @@ class RelayService(BackboneService):
 
     def _report_start(self) -> None:
         bound = self._port.getHost()
-        place = format_address((bound.host, bound.port))
-        self.log.info("listening on {place}, relaying from {parents}", place=place, parents=self.parents)
+        self.log.info(
+            "listening on {place}, relaying from {parents}",
+            **address_fields((bound.host, bound.port)),
+            parents=self.parents,
+        )
 
     def _collectors(self) -> tuple[Collector, ...]:
         return RelayCollector(self.protocol, self._stream, self.parents), ClientCollector(self.protocol.upstream)
