@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from random import Random
 from typing import ClassVar
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, Start
-from fyrehose_twisted.fyrehose.simulation.adversaries import ADVERSARY_ADDRESS, Adversary
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
-    ADVERSARY,
     AcknowledgedArePublished,
     ExactlyOnce,
     InOrder,
@@ -32,7 +29,7 @@ from fyrehose_twisted.fyrehose.simulation.invariants.relays import (
 from fyrehose_twisted.fyrehose.simulation.invariants.repair import LossOnlyAfterRetries
 from fyrehose_twisted.fyrehose.simulation.participants import BACKBONE, BackboneHost
 from fyrehose_twisted.fyrehose.simulation.relay_hosts import RelayHost
-from fyrehose_twisted.fyrehose.simulation.workload import DRAIN_TIME, RAW_CONFIG, ClientProfile, FyrehoseScenario
+from fyrehose_twisted.fyrehose.simulation.workload import RAW_CONFIG, ClientProfile, FyrehoseScenario
 from fyrehose_twisted.fyrehose.wire.packets import Dialect
 from fyrehose_twisted.sim import fault_generators
 from fyrehose_twisted.sim.crash_mode import CrashMode
@@ -167,15 +164,7 @@ class HostileRelays(Relays):
     def build(self) -> None:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         super().build()
-        rng = self._make_rng()
-        # A steady stream contradicts numbers that are too high. An idle stream would accept them in the end.
-        for second in range(3, int(self.duration + DRAIN_TIME), 3):
-            self.network.call_in(second, partial(self._publish, rng.choice(self.publishers), b"tick"))
-        self.network.add(
-            ADVERSARY,
-            ADVERSARY_ADDRESS,
-            lambda boot: Adversary(self.network, rng, boot.now, self.duration, forges_repairs=True),
-        )
+        self._add_adversary()
 
     def add_invariants(self, participants: Participants) -> None:
         """See :class:`FyrehoseScenario`. Damaged packets may contain anything, so contents are not checked."""

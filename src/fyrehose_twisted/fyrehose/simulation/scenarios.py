@@ -32,7 +32,7 @@ from fyrehose_twisted.fyrehose.simulation.journal_hosts import JournalHost
 from fyrehose_twisted.fyrehose.simulation.participants import BACKBONE
 from fyrehose_twisted.fyrehose.simulation.sealed_scenario import Sealed
 from fyrehose_twisted.fyrehose.simulation.transient_clients import TransientClient
-from fyrehose_twisted.fyrehose.simulation.workload import DRAIN_TIME, ClientProfile, FyrehoseScenario
+from fyrehose_twisted.fyrehose.simulation.workload import ClientProfile, FyrehoseScenario
 from fyrehose_twisted.sim import fault_generators
 from fyrehose_twisted.sim.crash_mode import Boot, CrashMode
 from fyrehose_twisted.sim.link import Link
@@ -218,15 +218,7 @@ class Garbage(FyrehoseScenario):
     def build(self) -> None:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         super().build()
-        rng = self._make_rng()
-        # A steady stream contradicts numbers that are too high. An idle stream would accept them in the end.
-        for second in range(3, int(self.duration + DRAIN_TIME), 3):
-            self.network.call_in(second, partial(self._publish, rng.choice(self.publishers), b"tick"))
-        self.network.add(
-            ADVERSARY,
-            ADVERSARY_ADDRESS,
-            lambda boot: Adversary(self.network, rng, boot.now, self.duration, forges_repairs=True),
-        )
+        self._add_adversary()
 
     def add_invariants(self, participants: Participants) -> None:
         """See :class:`FyrehoseScenario`.

@@ -16,6 +16,7 @@ from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, Outbo
 from fyrehose_twisted.fyrehose.events import KeepaliveAcked as AckReceived
 from fyrehose_twisted.fyrehose.events import MessagesDelivered
 from fyrehose_twisted.fyrehose.node.client.client import Client
+from fyrehose_twisted.fyrehose.simulation.adversaries import ADVERSARY_ADDRESS, Adversary
 from fyrehose_twisted.fyrehose.simulation.invariants.access import (
     JournalMatchesDelivery,
     LowestNumberReported,
@@ -23,6 +24,7 @@ from fyrehose_twisted.fyrehose.simulation.invariants.access import (
     StartsAtOldestConfirmed,
 )
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
+    ADVERSARY,
     AcknowledgedArePublished,
     ExactlyOnce,
     InOrder,
@@ -242,6 +244,18 @@ class FyrehoseScenario(Scenario):
                 at + rng.uniform(0.1, 15.0),
                 partial(self.operate, one.host, "resume", lambda client, now: client.resume(now)),
             )
+
+    def _add_adversary(self) -> None:
+        """Add a host that sends arbitrary datagrams to all others, and a steady stream."""
+        rng = self._make_rng()
+        # A steady stream contradicts numbers that are too high. An idle stream would accept them in the end.
+        for second in range(3, int(self.duration + DRAIN_TIME), 3):
+            self.network.call_in(second, partial(self._publish, rng.choice(self.publishers), b"tick"))
+        self.network.add(
+            ADVERSARY,
+            ADVERSARY_ADDRESS,
+            lambda boot: Adversary(self.network, rng, boot.now, self.duration, forges_repairs=True),
+        )
 
     def _publish(self, publisher: Participant, text: bytes) -> None:
         # Payloads are unique, because equal ones without an envelope acknowledge each other.
