@@ -31,8 +31,8 @@ def format_address(address: Address) -> str:
 
 
 def address_fields(address: Address) -> dict[str, Any]:
-    """Return the fields of a log event that is about an address: ``place`` for its text, ``host`` and ``port``."""
-    return {"place": format_address(address), "host": address[0], "port": address[1]}
+    """Return the fields of a log event about an address: ``host``, ``port``, and ``place``, which is its text."""
+    return {"host": address[0], "port": address[1], "place": format_address(address)}
 
 
 def mapped_host(host: str) -> str:
