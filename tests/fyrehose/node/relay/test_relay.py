@@ -345,15 +345,16 @@ def test_a_journal_among_the_clients_is_asked_for_what_it_reports_to_hold() -> N
 
 def test_an_answer_of_a_journal_to_the_port_for_clients_is_passed_on_if_it_was_asked_for() -> None:
     node = Harness(start=100)
-    node.join(ALICE)
+    node.join(ALICE, BOB)
     node.deliver(100)
     node.send((Request(ANY_ADDRESS, 50, 51), ALICE))
     node.sent()
     side: RelayDownstream = node.node.downstream
+    side.receive(Deliver(50, b"forged"), STRANGER, node.now)
     side.receive(Deliver(50, b"fifty"), BOB, node.now)
     side.receive(Deliver(49, b"not asked for"), BOB, node.now)
     assert node.sent(ALICE) == [Deliver(50, b"fifty")]
-    assert side.drops.counts["unexpected"] == 1
+    assert side.drops.counts["unexpected"] == 2
 
 
 def test_a_client_that_is_not_admitted_gets_nothing(relay: Harness) -> None:
@@ -384,6 +385,9 @@ def test_a_repair_of_another_client_goes_to_those_who_ask_and_is_marked_as_such(
     ]
     assert sorted((packet for peer, packet in sent if peer == ALICE), key=lambda one: one.sequence) == everything
     assert [packet for peer, packet in sent if peer == BOB] == [Deliver(2, b"message 2")], "it does not know the mark"
+    relay.send(*((Request(ANY_ADDRESS, number, number), ALICE) for number in (1, 2, 3)))
+    again = sorted(relay.sent(ALICE), key=lambda one: getattr(one, "sequence", 0))
+    assert again == everything[:3], "a run of REQUESTs is no shortcut"
 
 
 def test_a_late_repair_goes_to_those_who_ask_only(relay: Harness) -> None:

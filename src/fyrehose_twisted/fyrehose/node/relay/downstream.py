@@ -285,7 +285,9 @@ class RelayDownstream(Backbone):
         match packet:
             case Head():
                 pass  # The answer to a LEADER, which this relay does not need.
-            case Deliver(sequence, data) if self._requests and (takers := self._requests.take(sequence)):
+            case Deliver(sequence, data) if self._client_table.get_by_source(peer) and (
+                takers := self._requests.take(sequence)
+            ):
                 self._return_to(sequence, data, takers, live=False)
             case _:
                 super().receive(packet, peer, now)
@@ -367,6 +369,9 @@ class RelayDownstream(Backbone):
         if answered:
             self.counters.answered += 1
         return refusal
+
+    def _repair_run(self, address: Address, ranges: Sequence[tuple[int, int]], now: float) -> bool:
+        return self.history.is_plain(ranges[0][0], ranges[-1][1]) and super()._repair_run(address, ranges, now)
 
     def _answer(self, address: Address, first: int, last: int, now: float) -> str | None:
         """Send messages of the history to a client."""

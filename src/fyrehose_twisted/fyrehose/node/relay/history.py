@@ -106,6 +106,11 @@ class RelayHistory:
         """Return whether a message came from another client."""
         return sequence in self._unconfirmed
 
+    def is_plain(self, first: int, last: int) -> bool:
+        """Return whether the parent has sent each of ``first`` to ``last`` that is in the buffer."""
+        apart = (self._unconfirmed, self._absent)
+        return all(next(numbers.intersection(first, last), None) is None for numbers in apart)
+
     def read_ahead(self, first: int, last: int) -> list[tuple[int, bytes]]:
         """Return the numbers from ``first`` to ``last`` that are stored behind gaps, with their DATA."""
         if not self._ahead or last < self._buffer.end:
