@@ -8,10 +8,16 @@ from collections.abc import Iterator
 import pytest
 
 from fyrehose_twisted.experiments import Policy, Topology, TreeExperiment
-from fyrehose_twisted.experiments.paced_collector import MIN_CREATED, PacedCollector
+from fyrehose_twisted.experiments.paced_collector import COLLECTOR, MIN_CREATED, PacedCollector
 
 KEY = b"k" * 20
 RUNS = 40
+
+
+@pytest.fixture(autouse=True)
+def looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the collector look now whether objects are frozen, as these tests freeze and thaw them."""
+    monkeypatch.setattr(COLLECTOR, "_runs", 0)
 
 
 @pytest.fixture

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 MIN_CREATED = 200_000
 """Objects that runs have to create before all objects are gone through. Fewer take some ten MiB."""
 
+RUNS_PER_CHECK = 256
+"""Number of runs after which it is looked again whether the application has frozen objects."""
+
 
 class PacedCollector:
     """Pauses the collector of cyclic garbage while a network runs, and collects once the objects have doubled.
@@ -20,6 +23,8 @@ class PacedCollector:
     def __init__(self) -> None:
         self._created = 0
         self._kept = 0
+        self._runs = 0
+        self._froze = False
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -30,9 +35,16 @@ class PacedCollector:
             yield
         finally:
             if was_enabled:
-                if not gc.get_freeze_count():  # What the application has frozen would be thawed.
+                if not self._application_froze():  # It would be thawed.
                     self._collect_if_doubled()
                 gc.enable()
+
+    def _application_froze(self) -> bool:
+        """Return whether the application has frozen objects. To count them takes as long as there are many."""
+        if self._runs % RUNS_PER_CHECK == 0:
+            self._froze = gc.get_freeze_count() > 0
+        self._runs += 1
+        return self._froze
 
     def _collect_if_doubled(self) -> None:
         self._created += gc.get_count()[0]

@@ -334,7 +334,7 @@ BUGS = [
     ),
     Bug(reports_numbers_in_a_seam_as_kept, (KeptMessagesStay.name,), Isolated, seed=10, message="as kept"),
     Bug(never_stands_for_election, (LeaderElected.name,), BriefTakeovers, seed=1),
-    Bug(ignores_leaders, (StreamProgress.name,), BriefTakeovers, seed=1, message="waiting for"),
+    Bug(ignores_leaders, (StreamProgress.name,), BriefTakeovers, seed=2, message="waiting for"),
 ]
 
 
