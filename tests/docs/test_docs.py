@@ -253,7 +253,7 @@ def test_extra_is_available_after_the_command_that_installs_it(
 @pytest.mark.extended
 def test_twistd_lists_all_services_without_extras(shell: Terminal, environments: Environments) -> None:
     shell.enter(environments.programs(CORE))
-    shell.run("twistd --help | grep -c -E '^    (fyrehose|freenet|hydra|parcels)-'", "8\n")
+    shell.run("twistd --help | grep -c -E '^    (fyrehose|freenet|hydra|parcels)-'", "9\n")
 
 
 def test_page_without_an_install_command_fails(a_page: Callable[[str], Page], shell: Terminal, tmp_path: Path) -> None:

@@ -184,7 +184,9 @@ def test_unusable_input_or_output_is_reported_in_one_line(
             f"fyrehose: secret file {secret}: the secret has 9 bytes; it needs at least 16": start(
                 "fyrehose", "ping", *to, "--secret-file", secret
             ),
-            "fyrehose: 'nowhere' is not HOST:PORT, such as 127.0.0.1:2323": start("fyrehose", "sub", "-b", "nowhere"),
+            "fyrehose: 'nowhere' is not HOST:PORT, such as 127.0.0.1:2323 or [::1]:2323": start(
+                "fyrehose", "sub", "-b", "nowhere"
+            ),
             "fyrehose: standard output takes no more; is the disk full?": start("fyrehose", "sub", *to, stdout=full),
             "fyrehose: standard input: it is closed": start(
                 "fyrehose", "pub", *to, stdin=None, preexec_fn=lambda: os.close(0)

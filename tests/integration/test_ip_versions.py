@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.running.programs import Program, Start
+from integration.running.programs import AwaitTrue, Program, Start
 from suite.spaces import PROGRAMS, Space, refusal
 
 LOSS = 0.05
@@ -158,10 +158,16 @@ def test_no_message_is_lost_between_clients_of_different_ip_versions(
 
 @pytest.mark.extended
 def test_a_subscriber_at_a_link_local_address_is_served_and_repaired(
-    star: Callable[[list[tuple[int, ...]]], Star], tmp_path: Path
+    star: Callable[[list[tuple[int, ...]]], Star], await_true: AwaitTrue, tmp_path: Path
 ) -> None:
     hosts = star([()])
     (other,) = hosts.others
+
+    def addresses() -> str:
+        return other.run("ip", "-6", "addr", "show", "dev", "eth", "scope", "link")
+
+    # The kernel gives a device its address a moment after it is up.
+    await_true(lambda: "fe80" in addresses() and "tentative" not in addresses(), addresses)
     lose = ("-m", "statistic", "--mode", "random", "--probability", str(LOSS), "-j", "DROP")
     other.run("ip6tables", "-A", "INPUT", "-i", "eth", "-p", "udp", *lose)
     options = ("--interface", "::", "--open")
