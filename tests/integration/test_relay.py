@@ -184,3 +184,12 @@ def test_a_relay_serves_clients_of_the_other_ip_version(
     publisher = start("fyrehose", "pub", "-b", place)
     assert publisher.finish(LINES) == 0, publisher
     check_received(subscriber, LINES)
+
+
+def test_a_relay_says_that_its_parent_does_not_answer(
+    start_relay: StartRelayService, free_port: Callable[[], int]
+) -> None:
+    place = f"127.0.0.1:{free_port()}"
+    relay = start_relay(place, waits=False)
+    relay.program.wait_for(f"{place} has not answered for 5 s; is it running")
+    relay.stop()

@@ -8,6 +8,7 @@ from typing import Any
 
 from prometheus_client.registry import Collector
 from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall
 
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import VolatileSequenceStore
@@ -16,6 +17,9 @@ from fyrehose_twisted.fyrehose.service.backbone import BackboneService
 from fyrehose_twisted.fyrehose.service.connect import bind_client
 from fyrehose_twisted.fyrehose.service.metrics import ClientCollector, RelayCollector
 from fyrehose_twisted.host_addresses import address_fields
+
+PATIENCE = 5.0
+"""Seconds after which a relay warns that no parent has answered yet."""
 
 
 class RelayService(BackboneService):
@@ -55,12 +59,14 @@ class RelayService(BackboneService):
         self.parents = parents
         self._stream = stream
         self._binding: Deferred[None] = succeed(None)
+        self._patience: IDelayedCall | None = None
 
     def _run(self) -> None:
         super()._run()
         self.watch(self.protocol.upstream)
         self._binding = Deferred.fromCoroutine(bind_client(self.reactor, self.protocol.upstream, self.parents))
         self._binding.addErrback(lambda failure: None if failure.check(CancelledError) else self.fail(failure))
+        self._patience = self.reactor.callLater(PATIENCE, self._report_silence)
 
     def _report_start(self) -> None:
         bound = self._port.getHost()
@@ -70,10 +76,22 @@ class RelayService(BackboneService):
             parents=self.parents,
         )
 
+    def _report_silence(self) -> None:
+        self._patience = None
+        if not self.protocol.upstream.connected_first.called:
+            self.log.warn(
+                "{parents} has not answered for {seconds:g} s; is it running, is the secret the same there, and does it"
+                " admit this address? Clients are not acknowledged before",
+                parents=self.parents,
+                seconds=PATIENCE,
+            )
+
     def _collectors(self) -> tuple[Collector, ...]:
         return RelayCollector(self.protocol, self._stream, self.parents), ClientCollector(self.protocol.upstream)
 
     async def _stop(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
         self._binding.cancel()  # Otherwise a pending name lookup would open a port afterwards.
         await self.protocol.upstream.leave()
         await super()._stop()
