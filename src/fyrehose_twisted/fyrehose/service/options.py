@@ -93,8 +93,7 @@ class BackboneOptions(SecretOption):
         self._backbones: list[str] = []
 
     def opt_backbone(self, text: str) -> None:
-        """HOST:PORT or [IPV6]:PORT of the backbone; several that take over from one another with commas (repeatable)
-        [default: 127.0.0.1:2323]"""
+        """HOST:PORT or [IPV6]:PORT of the backbone; several that take over from one another with commas (repeatable)"""
         self._backbones.append(text)
         self["backbone"] = ",".join(self._backbones)
 
