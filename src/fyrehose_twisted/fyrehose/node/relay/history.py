@@ -26,6 +26,8 @@ class RelayHistory:
 
     def __init__(self, buffer: RetransmitBuffer) -> None:
         self._buffer = buffer
+        self.has_begun = False
+        """Whether the first number is known."""
         self._ahead: dict[int, bytes] = {}
         self._ahead_size = 0
         self._absent = RangeSet()
@@ -40,6 +42,7 @@ class RelayHistory:
 
     def begin(self, first: int) -> None:
         """Forget all messages, and begin with number ``first``."""
+        self.has_begun = True
         self._buffer.begin(first)
         self._ahead.clear()
         self._ahead_size = 0

@@ -202,6 +202,6 @@ def relay_usage(relay: Relay) -> Iterator[Usage]:
     returns = downstream._relay_delivery.returns
     yield "bytes behind gaps", downstream.history.ahead_size, downstream.config.retransmit
     yield "numbers without a message", len(downstream.history._absent), MAX_GAPS
-    yield "ranges that clients wait for", len(downstream._requests), 2 * MAX_RANGES
+    yield "ranges that clients wait for", len(downstream._repairs.requests), 2 * MAX_RANGES
     yield "publishers that wait", len(returns), MAX_PUSHES
     yield "bytes of PUSHes", returns._size, MAX_BYTES
