@@ -17,6 +17,8 @@ from fyrehose_twisted.fyrehose.simulation.ip_version_scenarios import IpVersions
 from fyrehose_twisted.fyrehose.wire.codec import encode_deliver
 from fyrehose_twisted.fyrehose.wire.packets import Deliver, Forward
 
+pytestmark = pytest.mark.interpreted
+
 
 def asks_any_client_to_repair(patch: Patch) -> None:
     patch.setattr(client_table, "can_repair", lambda client, version: True)
