@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, MAX_SEQUENCE, Dialect
+from fyrehose_twisted.host_addresses import format_address
 from fyrehose_twisted.process.secret import check_secret
 
 DEFAULT_MEMORY_LIMIT = 64 * 2**20
@@ -130,6 +131,7 @@ class BackboneConfig:
     :ivar min_rate: bytes per second that publishers may always send. Above this rate, they are slowed down while a
         subscriber waits for repairs from the older half of the retransmit buffer that no durable journal holds.
         ``None`` turns this backpressure off.
+    :ivar multicast: multicast group to which messages are sent once for all clients that hear it; ``None`` for none.
     """
 
     max_clients: int = 1_024
@@ -142,8 +144,11 @@ class BackboneConfig:
     request_burst: float = 8_000.0
     retransmit: int = 32 * 2**20
     min_rate: float | None = 2**20
+    multicast: Address | None = None
 
     def __post_init__(self) -> None:
+        if self.multicast is not None:
+            check_group(self.multicast)
         if self.max_clients < 1:
             raise ConfigurationError(f"maximum number of clients is {self.max_clients}; allow at least 1")
         if self.max_per_host is not None and self.max_per_host < 1:
@@ -164,6 +169,26 @@ class BackboneConfig:
     def host_limit(self) -> int:
         """Maximum number of clients on one host."""
         return max(self.max_clients // 4, 16) if self.max_per_host is None else self.max_per_host
+
+
+def check_group(group: Address) -> None:
+    """Check that packets can name ``group``, and that no protocol of routers uses it.
+
+    :raises ConfigurationError: if not.
+    """
+    host, port = group
+    try:
+        address = IPv4Address(host)
+    except ValueError:
+        address = None
+    if address is None or not address.is_multicast or address in _ROUTERS or not 0 < port <= 65_535:
+        raise ConfigurationError(
+            f"{format_address(group)} is not an IPv4 multicast group and a port; choose one of your site, such as"
+            " 239.1.1.1:2324 (224.0.0.0/24 belongs to routers)"
+        )
+
+
+_ROUTERS = IPv4Network("224.0.0.0/24")
 
 
 def check_exposure(interface: str, config: BackboneConfig) -> None:
@@ -205,6 +230,7 @@ class ClientConfig:
     :ivar address: ADDR and PORT to announce; by default the source address of the packet.
     :ivar ip_versions: IP versions of the hosts that this client can send repairs to, such as ``(4, 6)``. By default
         the backbone is told of none, and assumes the IP version by which it knows the client.
+    :ivar multicast: listen to the multicast group of the backbone, if it has one.
     :ivar outbox: limits of the send queue of a publisher.
     :ivar repair: timing and limits of repair requests.
     """
@@ -221,6 +247,7 @@ class ClientConfig:
     secret: bytes | None = field(default=None, repr=False)
     address: Address = ANY_ADDRESS
     ip_versions: tuple[int, ...] = ()
+    multicast: bool = False
     outbox: OutboxConfig = field(default_factory=OutboxConfig)
     repair: RepairConfig = field(default_factory=RepairConfig)
 
@@ -238,5 +265,7 @@ class ClientConfig:
             )
         if self.watch and self.dialect is Dialect.V1:
             raise ConfigurationError("dialect v1 cannot watch journals; use v2")
+        if self.multicast and (self.dialect is Dialect.V1 or not self.subscribe):
+            raise ConfigurationError("only subscribers with dialect v2 can listen to a multicast group")
         if self.secret is not None:
             check_secret(self.secret)

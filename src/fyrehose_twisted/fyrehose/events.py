@@ -117,6 +117,34 @@ class LeaderChanged(NamedTuple):
     leader: Address
 
 
+class GroupAnnounced(NamedTuple):
+    """Event: the backbone sends to a multicast group, to which the client wants to listen."""
+
+    group: Address
+    backbone: Address
+    """Sender of the group's datagrams."""
+
+
+class GroupAbandoned(NamedTuple):
+    """Event: the client listens no longer to the multicast group: its backbone is another one."""
+
+
+class GroupHeard(NamedTuple):
+    """Event: the client hears the multicast group, and is served by it from now on."""
+
+    group: Address
+
+
+class GroupSilent(NamedTuple):
+    """Event: the multicast group brings nothing, so the backbone sends to the client itself.
+
+    :ivar was_heard: whether it did before.
+    """
+
+    group: Address
+    was_heard: bool
+
+
 class KeepaliveAcked(NamedTuple):
     """Event: a KEEPALIVE was answered after ``round_trip`` seconds."""
 
@@ -288,6 +316,9 @@ class BackboneCounters:
     :ivar routed: REQUESTs forwarded to clients, in whole or in part, with :attr:`forwards` FORWARDs in total.
     :ivar beyond: REQUESTs for numbers that were not assigned yet.
     :ivar fetched: messages of clients that were passed on to others which these cannot send to.
+    :ivar multicast: messages sent to the multicast group, without repairs.
+    :ivar repaired_for_all: messages sent to the group again, because several clients asked for them.
+    :ivar gathered: messages not sent to a client that asked for them, because they were on their way to the group.
     """
 
     datagrams: int = 0
@@ -303,6 +334,9 @@ class BackboneCounters:
     beyond: int = 0
     forwards: int = 0
     fetched: int = 0
+    multicast: int = 0
+    repaired_for_all: int = 0
+    gathered: int = 0
 
 
 @dataclass(slots=True)

@@ -15,8 +15,10 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     MAX_MEMBERS,
     MAX_SEQUENCE,
     Asked,
+    Beacon,
     Depth,
     Extension,
+    Group,
     Head,
     Holding,
     Holds,
@@ -41,6 +43,12 @@ extensions: st.SearchStrategy[Extension] = st.one_of(
     st.builds(Leader, tokens, terms, addresses, st.booleans(), st.lists(addresses, max_size=MAX_MEMBERS).map(tuple)),
     st.builds(Head, tokens, terms, numbers),
     st.builds(Depth, tokens, st.integers(1, 255)),
+    st.builds(
+        Group,
+        tokens,
+        st.tuples(st.ip_addresses(network="224.0.0.0/4").map(str), st.integers(1, 65_535)),
+    ),
+    st.builds(Beacon, st.integers(0, 2**32 - 1)),
 )
 
 
@@ -82,6 +90,17 @@ def test_an_asked_packet_with_an_empty_range_is_malformed() -> None:
     assert reason(body + crc32(body).to_bytes(4, "big")) == "range"
 
 
+@pytest.mark.parametrize("address", [bytes(4) + b"\x09\x14", b"\xdf\xff\xff\xff\x09\x14", b"\xef\x01\x01\x01\x00\x00"])
+def test_a_group_packet_without_a_multicast_group_is_malformed(address: bytes) -> None:
+    body = bytes((PacketType.EXTENSION, ExtensionKind.GROUP)) + TOKEN + address
+    assert reason(body + crc32(body).to_bytes(4, "big")) == "address"
+
+
+def test_the_bytes_of_the_packets_of_multicast() -> None:
+    assert encode(Group(TOKEN, ("239.1.1.1", 2324)))[:-4].hex() == "4007" + TOKEN.hex() + "ef010101" + "0914"
+    assert encode(Beacon(200))[:-4].hex() == "4009" + "000000c8"
+
+
 def test_unknown_flags_of_a_leader_packet_are_ignored() -> None:
     leader = Leader(TOKEN, 7, ("127.0.0.1", 2323), True, (("127.0.0.1", 2325),))
     body = bytearray(encode(leader)[:-4])
@@ -104,6 +123,11 @@ def test_unknown_flags_of_a_leader_packet_are_ignored() -> None:
         Leader(TOKEN, 1, members=(("127.0.0.1", 2323),) * (MAX_MEMBERS + 1)),
         Depth(TOKEN, 0),
         Depth(TOKEN, 256),
+        Group(b"short", ("239.1.1.1", 2324)),
+        Group(TOKEN, ("240.1.1.1", 2324)),
+        Group(TOKEN, ("223.255.255.255", 2324)),
+        Group(TOKEN, ("239.1.1.1", 0)),
+        Group(TOKEN, ("2001:db8::1", 2324)),
         Head(TOKEN, -1, 1),
         Head(TOKEN, 1, MAX_SEQUENCE + 2),
     ],

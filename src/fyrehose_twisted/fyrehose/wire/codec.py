@@ -20,10 +20,12 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     PUSH_HOPS,
     TOKEN_SIZE,
     Asked,
+    Beacon,
     Deliver,
     Depth,
     Dialect,
     Forward,
+    Group,
     Head,
     Holds,
     Keepalive,
@@ -72,7 +74,7 @@ def encode(packet: Packet) -> bytes:
             if len(token) not in (0, TOKEN_SIZE):
                 raise UnencodableMessage(f"token of {len(token)} bytes; it must have 16, or none in version 1")
             return bytes([PacketType.KEEPALIVE_ACK]) + token
-        case Holds() | Status() | Asked() | Leader() | Head() | Depth():
+        case Holds() | Status() | Asked() | Leader() | Head() | Depth() | Group() | Beacon():
             return encode_extension(packet)
 
 

@@ -11,15 +11,17 @@ from enum import IntEnum, IntFlag
 from socket import inet_ntoa
 
 from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
-from fyrehose_twisted.fyrehose.wire.address import IPV6_SIZE, map_host, pack_address, unpack_mapped_host
+from fyrehose_twisted.fyrehose.wire.address import IPV4_SIZE, IPV6_SIZE, map_host, pack_address, unpack_mapped_host
 from fyrehose_twisted.fyrehose.wire.packets import (
     MAX_HOLDINGS,
     MAX_MEMBERS,
     MAX_SEQUENCE,
     TOKEN_SIZE,
     Asked,
+    Beacon,
     Depth,
     Extension,
+    Group,
     Head,
     Holding,
     Holds,
@@ -27,6 +29,7 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     PacketType,
     Status,
 )
+from fyrehose_twisted.host_addresses import format_address
 
 
 class ExtensionKind(IntEnum):
@@ -39,7 +42,9 @@ class ExtensionKind(IntEnum):
     HEAD = 5
     LEADER6 = 6
     """LEADER with an IPv6 address. All its addresses have 16 bytes, and IPv4 addresses are IPv4-mapped."""
+    GROUP = 7
     DEPTH = 8
+    BEACON = 9
 
 
 class _LeaderFlags(IntFlag):
@@ -57,9 +62,11 @@ _MEMBER = struct.Struct(">4sH")
 _LEADER6 = struct.Struct(">BB16sQ16sHB")
 _MEMBER6 = struct.Struct(">16sH")
 _HEAD = struct.Struct(">BB16sQQ")
+_GROUP = struct.Struct(">BB16s4sH")
 _DEPTH = struct.Struct(">BB16sB")
+_BEACON = struct.Struct(">BBL")
 _CRC = struct.Struct(">L")
-_MAX_LEFT = 2**32 - 1
+_MAX_COUNT = 2**32 - 1
 _MAX_TERM = 2**64 - 1
 
 
@@ -73,6 +80,8 @@ def encode_extension(packet: Extension) -> bytes:
 
 
 def _encode(packet: Extension) -> bytes:
+    if isinstance(packet, Beacon):
+        return _BEACON.pack(PacketType.EXTENSION, ExtensionKind.BEACON, min(packet.listeners, _MAX_COUNT))
     if len(packet.token) != TOKEN_SIZE:
         raise UnencodableMessage(f"token of {len(packet.token)} bytes; it must have {TOKEN_SIZE}")
     match packet:
@@ -87,7 +96,7 @@ def _encode(packet: Extension) -> bytes:
             return head + b"".join(_HOLDING.pack(*holding) for holding in holdings)
         case Asked(token, first, last, left):
             _check_encodable(first, last)
-            return _ASKED.pack(PacketType.EXTENSION, ExtensionKind.ASKED, token, first, last, min(left, _MAX_LEFT))
+            return _ASKED.pack(PacketType.EXTENSION, ExtensionKind.ASKED, token, first, last, min(left, _MAX_COUNT))
         case Leader(token, term, leader, asks_head, members):
             if len(members) > MAX_MEMBERS:
                 raise UnencodableMessage(f"{len(members)} members do not fit a LEADER; it describes {MAX_MEMBERS}")
@@ -108,6 +117,11 @@ def _encode(packet: Extension) -> bytes:
             if not 1 <= depth <= 255:
                 raise UnencodableMessage(f"depth {depth} is outside 1..255")
             return _DEPTH.pack(PacketType.EXTENSION, ExtensionKind.DEPTH, token, depth)
+        case Group(token, address):
+            host, port = pack_address(address)
+            if not _is_group(host, port):
+                raise UnencodableMessage(f"{format_address(address)} is not an IPv4 multicast group with a port")
+            return _GROUP.pack(PacketType.EXTENSION, ExtensionKind.GROUP, token, host, port)
 
 
 def decode_extension(datagram: bytes) -> Extension:
@@ -167,6 +181,21 @@ def _decode(kind: ExtensionKind, datagram: bytes) -> Extension:
             _check_size(kind, size, size == _DEPTH.size and datagram[-1] > 0)
             _, _, token, depth = _DEPTH.unpack(datagram)
             return Depth(token, depth)
+        case ExtensionKind.GROUP:
+            _check_size(kind, size, size == _GROUP.size)
+            _, _, token, host, port = _GROUP.unpack(datagram)
+            if not _is_group(host, port):
+                raise MalformedPacket("address", f"GROUP with {inet_ntoa(host)}:{port}, which is no multicast group")
+            return Group(token, (inet_ntoa(host), port))
+        case ExtensionKind.BEACON:
+            _check_size(kind, size, size == _BEACON.size)
+            _, _, listeners = _BEACON.unpack(datagram)
+            return Beacon(listeners)
+
+
+def _is_group(host: bytes, port: int) -> bool:
+    """Return whether ADDR and PORT are those of an IPv4 multicast group."""
+    return len(host) == IPV4_SIZE and host[0] & 0xF0 == 0xE0 and port > 0
 
 
 def _check_term(term: int) -> None:

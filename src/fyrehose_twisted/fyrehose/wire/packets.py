@@ -88,6 +88,10 @@ class Flags(IntFlag):
     """The client can send to IPv6 addresses, and understands FORWARD6 and FETCHED."""
     RELAY = 0x80
     """The client is a relay, which is told by DEPTH how far the sender is from the backbone."""
+    MULTICAST = 0x100
+    """The client can listen to a multicast group, and is told by GROUP of the one that the backbone sends to."""
+    HEARS = 0x200
+    """The client hears that group, so it needs no DELIVERs of its own."""
 
 
 class Dialect(IntEnum):
@@ -280,5 +284,27 @@ class Depth:
     depth: int
 
 
-Extension = Holds | Status | Asked | Leader | Head | Depth
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Extension: multicast group to which the backbone sends DELIVERs.
+
+    :ivar token: token of the receiver's latest KEEPALIVE.
+    :ivar address: address and port of the group.
+    """
+
+    token: bytes
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Beacon:
+    """Extension: sign of life that the backbone sends to its multicast group.
+
+    :ivar listeners: number of clients that have told that they hear the group.
+    """
+
+    listeners: int
+
+
+Extension = Holds | Status | Asked | Leader | Head | Depth | Group | Beacon
 Packet = Deliver | Push | Request | Forward | Keepalive | KeepaliveAck | Extension

@@ -39,6 +39,7 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     Deliver,
     Flags,
     Forward,
+    Group,
     Holding,
     Holds,
     Keepalive,
@@ -66,6 +67,7 @@ STATUS_INTERVAL = 50e-6
 
 # As numbers, because operators of IntFlag are slow, and every client sends a KEEPALIVE each second.
 _EXTENSIONS, _NOSUBSCRIBE, _WATCHES = int(Flags.EXTENSIONS), int(Flags.NOSUBSCRIBE), int(Flags.WATCHES)
+_MULTICAST, _LISTENING = int(Flags.MULTICAST), int(Flags.MULTICAST | Flags.HEARS | Flags.NOSUBSCRIBE)
 
 
 class BackboneState(Enum):
@@ -131,6 +133,11 @@ class Backbone(DatagramNode):
     def clients(self) -> list[ServedClient]:
         """Current clients, in order of expiry."""
         return list(self._client_table)
+
+    @property
+    def listener_count(self) -> int:
+        """Number of clients that hear the multicast group."""
+        return self._client_table.audience.listeners
 
     @property
     def unlisted(self) -> ClientTraffic:
@@ -289,6 +296,7 @@ class Backbone(DatagramNode):
         self._now = now
         self._expire(now)
         self.repair_dispatcher.tick(now)
+        self._send_beacon(now)
         due = self._settle_deadline
         if due is None or now < due:
             return
@@ -301,7 +309,8 @@ class Backbone(DatagramNode):
         """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
         told_at = self._watchers_due_at if self._watchers_outdated else None
         repair_at = self.repair_dispatcher.next_deadline(self._now)
-        return earliest(self._client_table.next_expiry(), self._settle_deadline, repair_at, told_at)
+        beacon_at = self._client_table.audience.next_beacon(self._now) if self._numbers_messages else None
+        return earliest(self._client_table.next_expiry(), self._settle_deadline, repair_at, told_at, beacon_at)
 
     @property
     def _last_announced(self) -> int:
@@ -405,6 +414,9 @@ class Backbone(DatagramNode):
             # The STATUS precedes the ACK, because the client starts to look for the oldest message upon the ACK.
             status = self._make_status(keepalive.token, watches=bool(keepalive.flags & _WATCHES))
             self._send(encode(status), address)
+        group = self.config.multicast
+        if group is not None and keepalive.flags & _LISTENING == _MULTICAST and ":" not in address[0]:
+            self._send(encode(Group(keepalive.token, group)), address)
         self._send(encode(KeepaliveAck(keepalive.token)), address)
 
     def _repair(self, address: Address, first: int, last: int, now: float) -> str | None:
@@ -414,6 +426,17 @@ class Backbone(DatagramNode):
     def _repair_run(self, address: Address, ranges: Sequence[tuple[int, int]], now: float) -> bool:
         """Send all of ``ranges`` to a client, if that is possible at once. Return whether it was."""
         return ranges[-1][1] <= self.sequencer.last and self.repair_dispatcher.request_run(address, ranges, now)
+
+    @property
+    def _numbers_messages(self) -> bool:
+        """Whether this backbone numbers messages, or is about to."""
+        return self.state is BackboneState.SERVING or self.state is BackboneState.SETTLING
+
+    def _send_beacon(self, now: float) -> None:
+        audience = self._client_table.audience
+        beacon = audience.take_beacon(now) if self._numbers_messages else None
+        if beacon is not None and audience.group is not None:
+            self._send(beacon, audience.group)
 
     def _forget_backlog(self) -> None:
         self._push_backlog.forget()

@@ -10,6 +10,7 @@ from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.events import ClientTraffic, ServedClient
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient
+from fyrehose_twisted.fyrehose.node.multicast.audience import Audience
 from fyrehose_twisted.fyrehose.wire.address import can_be_packed
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, Flags, Keepalive
 from fyrehose_twisted.fyrehose.wire.token import token_is_valid
@@ -128,10 +129,12 @@ class ClientTable:
     :ivar config: limits and access control; may be replaced at any time.
     :ivar departures: total number of clients that left or stopped to store messages.
     :ivar unlisted: traffic of all addresses that publish without being clients.
+    :ivar audience: clients that listen to the multicast group.
     """
 
     def __init__(self, config: BackboneConfig) -> None:
         self._subscriber_group = _AddressGroup(Flags.NOSUBSCRIBE)
+        self.audience = Audience(config.multicast)
         self.config = config
         self.departures = 0
         self.unlisted = ClientTraffic()
@@ -144,8 +147,14 @@ class ClientTable:
 
     @property
     def subscribers(self) -> tuple[Address, ...]:
-        """Addresses of clients without NOSUBSCRIBE; the same tuple object until they change."""
-        return self._subscriber_group.addresses
+        """Where to send messages: the addresses of clients without NOSUBSCRIBE, where those that hear the multicast
+        group are replaced by it; the same tuple object until they change."""
+        return self.audience.destinations(self._subscriber_group.addresses)
+
+    @property
+    def subscriber_count(self) -> int:
+        """Number of clients without NOSUBSCRIBE."""
+        return len(self._subscriber_group.addresses) + self.audience.listeners
 
     @property
     def durable_journals(self) -> Sequence[ServedClient]:
@@ -242,7 +251,7 @@ class ClientTable:
             self._remove_source(client)
         self._add_source(peer, address)
         if joined or client.flags != keepalive.flags:
-            self._subscriber_group.update(address, keepalive.flags)
+            self._subscriber_group.update(address, self.audience.update(address, keepalive.flags))
             self._cached_lists = None
             if not joined and (keepalive.flags & Flags.NOJOURNAL or (keepalive.flags ^ client.flags) & _REACH):
                 self.departures += 1
@@ -279,7 +288,7 @@ class ClientTable:
             )
             self._clients[address] = client
             self._add_source(source, address)
-            self._subscriber_group.update(address, flags)
+            self._subscriber_group.update(address, self.audience.update(address, flags))
             restored.append(client)
         self._cached_lists = None
         return restored
@@ -312,7 +321,7 @@ class ClientTable:
                 break
             del self._clients[client.address]
             self._remove_source(client)
-            self._subscriber_group.update(client.address, Flags.NOSUBSCRIBE)
+            self._subscriber_group.update(client.address, self.audience.update(client.address, Flags.NOSUBSCRIBE))
             self._cached_lists = None
             if not client.flags & Flags.NOJOURNAL:
                 self.departures += 1

@@ -84,11 +84,14 @@ class Delivery:
     def deliver(self, datagrams: Datagram | Burst, count: int, data_bytes: int) -> None:
         """Send ``count`` new messages with ``data_bytes`` bytes of DATA to all subscribers."""
         self.flush_replies()
-        counters, subscribers = self._counters, self._client_table.subscribers
+        counters, table = self._counters, self._client_table
+        subscribers, receivers = table.subscribers, table.subscriber_count
         counters.published += count
         counters.published_bytes += data_bytes
-        counters.delivered += count * len(subscribers)
-        counters.delivered_bytes += data_bytes * len(subscribers)
+        counters.delivered += count * receivers
+        counters.delivered_bytes += data_bytes * receivers
+        if table.audience.listeners:
+            counters.multicast += count
         last = self._output.effects[-1] if self._output.effects else None
         if last is not None and last.peers is subscribers and isinstance(last.datagrams, list):
             last.datagrams.append(datagrams)

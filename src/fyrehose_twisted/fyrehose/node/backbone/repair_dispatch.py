@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 
 from fyrehose_twisted.effects import Address, Burst, Datagram
 from fyrehose_twisted.fyrehose.config import BackboneConfig
-from fyrehose_twisted.fyrehose.events import BackboneCounters
+from fyrehose_twisted.fyrehose.events import BackboneCounters, ServedClient
 from fyrehose_twisted.fyrehose.node.backbone.backpressure import Backpressure
 from fyrehose_twisted.fyrehose.node.backbone.client_table import ClientTable
 from fyrehose_twisted.fyrehose.node.backbone.repair_fetching import RepairFetcher
 from fyrehose_twisted.fyrehose.node.backbone.request_routing import RepairRouter
 from fyrehose_twisted.fyrehose.node.backbone.retransmit_buffer import RetransmitBuffer, RetransmitScheduler
+from fyrehose_twisted.fyrehose.node.multicast.gathering import RepairGatherer
 from fyrehose_twisted.fyrehose.wire.codec import encode, encode_deliver
 from fyrehose_twisted.fyrehose.wire.packets import (
     ANY_ADDRESS,
@@ -71,6 +72,7 @@ class RepairDispatcher:
         self._router = RepairRouter(policy, clients)
         self.fetcher = RepairFetcher(own_address, now)
         self._retransmit_scheduler = RetransmitScheduler(config.retransmit, config.max_clients, last, now)
+        self._gatherer = RepairGatherer(now)
         self._replies: Replies = {}
 
     @property
@@ -142,6 +144,8 @@ class RepairDispatcher:
         buffer = retransmissions.buffer
         if not buffer.first <= first <= ranges[-1][1] < buffer.end or buffer.age(first) > URGENT_AGE:
             return False
+        if self._client_table.audience.hears(requester):
+            return False  # One by one, because others may miss the same.
         datagrams = retransmissions.take_at_once(requester, ranges, now)
         if datagrams is None:
             return False
@@ -253,10 +257,36 @@ class RepairDispatcher:
             journal.holds is not None and journal.holds.covers(first) for journal in self._client_table.durable_journals
         ):
             self.backpressure.fell_behind(now)
-        if not retransmissions.enqueue(requester, first, last):
-            return "retransmit_queue"
-        self.reply(requester, *retransmissions.take_due_for(requester, now))
-        return None
+        if client is None or not self._client_table.audience.hears(requester):
+            return self._send_again(requester, ((first, last),), now)
+        # What was numbered before the client joined is not lost, so others do not miss it.
+        return self._repair_listener(client, max(first, client.joined_sequence + 1), first, last, now)
+
+    def _repair_listener(self, client: ServedClient, shared_from: int, first: int, last: int, now: float) -> str | None:
+        """Send ``first`` to ``last`` to a client that hears the multicast group, or to all that do.
+
+        :param shared_from: number from which on others may have lost the same messages.
+        """
+        alone = [(first, min(last, shared_from - 1))] if first < shared_from else []
+        if shared_from > last:
+            return self._send_again(client.address, alone, now)
+        gathered = self._gatherer.requested(shared_from, last, now)
+        self._counters.gathered += gathered.ignored
+        refusal = self._send_again(client.address, alone + gathered.alone, now)
+        group = self._client_table.audience.group
+        if gathered.group and group is not None:
+            refusal = self._send_again(group, gathered.group, now) or refusal
+            self._counters.repaired_for_all += sum(end - start + 1 for start, end in gathered.group)
+        return refusal
+
+    def _send_again(self, peer: Address, ranges: Sequence[tuple[int, int]], now: float) -> str | None:
+        """Send messages in the retransmit buffer again. Return the reason if that is impossible."""
+        if not ranges:
+            return None
+        retransmissions = self._retransmit_scheduler
+        queued = [retransmissions.enqueue(peer, first, last) for first, last in ranges]
+        self.reply(peer, *retransmissions.take_due_for(peer, now))
+        return None if all(queued) else "retransmit_queue"
 
     def reply(self, peer: Address, *datagrams: Datagram | Burst) -> None:
         """Send datagrams to one client, together with other replies."""

@@ -30,12 +30,15 @@ from fyrehose_twisted.fyrehose.node.client.repair_responder import RepairRespond
 from fyrehose_twisted.fyrehose.node.client.subscription import Subscription
 from fyrehose_twisted.fyrehose.node.client.takeover.backbone_group import BackboneGroup
 from fyrehose_twisted.fyrehose.node.client.takeover.connection import Connection
+from fyrehose_twisted.fyrehose.node.multicast.listening import GroupListening
 from fyrehose_twisted.fyrehose.wire.envelope import MAGIC
 from fyrehose_twisted.fyrehose.wire.packets import (
     Asked,
+    Beacon,
     Deliver,
     Flags,
     Forward,
+    Group,
     KeepaliveAck,
     Leader,
     Packet,
@@ -104,6 +107,7 @@ class Client(DatagramNode):
         self.keepalive = KeepaliveSession(
             config, rng, now, journals=self._answers_forwards, durable=durable, flags=flags
         )
+        self.listening = GroupListening(self._output, self.keepalive.set_hears_group)
         name, first = (rng.randbytes(8), 0) if publisher is None else publisher
         self.send_queue = SendQueue(config.outbox, name, receive_buffer=receive_buffer, first=first, sealer=sealer)
         self._store: IMessageStore = (
@@ -297,6 +301,11 @@ class Client(DatagramNode):
                 self._connection.ack_received(token, peer, now)
             case Leader():
                 self._connection.leader_received(packet, peer, self._reception.highest_held, now)
+            case Group(address=group):
+                if self.config.multicast and self._connection.accepts(packet, peer, now):
+                    self.listening.announced(group, peer, now)
+            case Beacon(listeners):
+                self.beacon_received(listeners, peer, now)
             case Status() | Asked():
                 if self._connection.accepts(packet, peer, now):
                     self.extension_received(packet, now)
@@ -329,6 +338,17 @@ class Client(DatagramNode):
         if self._subscription is not None:
             self._subscription.extension_received(extension)
 
+    def beacon_received(self, listeners: int, peer: Address, now: float) -> None:
+        """Handle a BEACON to the multicast group."""
+        if peer != self.backbone:
+            self._connection.drop_foreign(
+                "foreign_beacon", peer, "BEACON from an address that is not the backbone's", now
+            )
+            return
+        self.listening.beacon_received(listeners, now)
+        if self._subscription is not None:
+            self._subscription.spread_requests(self.listening.spread)
+
     def forward_received(self, forward: Forward, peer: Address, now: float) -> None:
         """Answer a FORWARD with stored messages (000, client rule 4)."""
         if peer != self.backbone:
@@ -354,8 +374,10 @@ class Client(DatagramNode):
         """See :meth:`~fyrehose_twisted.interfaces.INode.tick`."""
         self._deadline = None
         self._now = now
+        self.listening.tick(now)
         self._connection.tick(now)
         if self._subscription is not None:
+            self._subscription.spread_requests(self.listening.spread)
             self._subscription.stream_head.tick(now)
         self._output.effects += self.repair_responder.take_due(now)
         self._publishing.expire(now)
@@ -385,6 +407,7 @@ class Client(DatagramNode):
             self._publishing.next_deadline(),
             self.send_queue.next_expiry(),
             self.durability.next_deadline(),
+            self.listening.next_deadline(),
         ]
         if self.keepalive.connected:
             deadlines.append(self.keepalive.times_out_at)
@@ -426,6 +449,7 @@ class Client(DatagramNode):
 
     def _leader_changed(self, now: float, has_taken_over: bool) -> None:
         self.backbone = self.group.leader
+        self.listening.abandon(now)
         self._delivery_queue.has_terms = self.group.term > 0
         subscription, term = self._subscription, self.group.term
         if subscription is not None and has_taken_over:

@@ -52,6 +52,7 @@ class KeepaliveSession:
         self.token = b""
         self.round_trip: float | None = None
         self.due_at = now
+        self._hears_group = False
         self._config = config
         self._rng = rng
         self._sent_at: OrderedDict[bytes, float] = OrderedDict()
@@ -68,11 +69,14 @@ class KeepaliveSession:
                     self._flags |= flag
             if durable:
                 self._flags |= Flags.DURABLE
+            if config.multicast:
+                self._flags |= Flags.MULTICAST
 
     def next_keepalive(self, now: float) -> bytes:
         """Return the KEEPALIVE to send now and schedule the next."""
         self.due_at = now + (self._config.keepalive_interval if self.connected else CONNECT_INTERVAL)
-        token, datagram = self._encode(self._flags | Flags.WATCHES if now < self._watch_until else self._flags, now)
+        flags = self._flags | Flags.WATCHES if now < self._watch_until else self._flags
+        token, datagram = self._encode(flags | Flags.HEARS if self._hears_group else flags, now)
         self.token = token
         self._recent_tokens.append(token)
         self._sent_at[token] = now
@@ -80,6 +84,11 @@ class KeepaliveSession:
         if len(self._sent_at) > UNANSWERED:
             self._sent_at.popitem(last=False)
         return datagram
+
+    def set_hears_group(self, hears: bool, now: float) -> None:
+        """Tell the backbone whether the client hears its multicast group: now, as it serves the client in the other way
+        until it knows."""
+        self._hears_group, self.due_at = hears, now
 
     def watch_journals(self, now: float, until: float) -> None:
         """Request immediate reports of journal progress until ``until``."""

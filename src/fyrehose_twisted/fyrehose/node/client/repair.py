@@ -105,11 +105,15 @@ class RepairRoundTrip:
 
 
 class RepairScheduler:
-    """Schedule of REQUESTs for gaps."""
+    """Schedule of REQUESTs for gaps.
+
+    :ivar spread: seconds by which the first REQUEST for a gap is delayed at most, at random.
+    """
 
     def __init__(self, config: RepairConfig, rng: Random, now: float) -> None:
         self.config = config
         self.request_bucket = TokenBucket(config.rate, config.rate, now)
+        self.spread = 0.0
         self._rng = rng
         self._schedule: list[tuple[float, int, int, int, int]] = []
         self._deferred: list[tuple[int, int, int]] = []
@@ -136,7 +140,10 @@ class RepairScheduler:
 
     def gap_found(self, first: int, last: int, now: float) -> None:
         """Schedule requests for ``first`` to ``last`` after the reorder delay."""
-        heapq.heappush(self._schedule, (now + self._round_trip.reorder_delay, first, last, 0, -1))
+        due_at = now + self._round_trip.reorder_delay
+        if self.spread:
+            due_at += self.spread * self._rng.random()
+        heapq.heappush(self._schedule, (due_at, first, last, 0, -1))
 
     def gaps_found(self, gaps: list[tuple[int, int]], now: float) -> None:
         """Schedule requests for all of ``gaps``, and clear the list.

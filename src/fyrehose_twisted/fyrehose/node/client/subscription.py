@@ -140,6 +140,10 @@ class Subscription:
         if self._start_search is not None:
             self._start_search.begin(now)
 
+    def spread_requests(self, seconds: float) -> None:
+        """Delay the first REQUEST for a gap by up to so many seconds, because many clients may miss the same."""
+        self._repair_scheduler.spread = seconds
+
     def numbers_known(self, sequence: int) -> None:
         """Extend the stream to a number that the store holds, so that stored messages are delivered."""
         if self.reorder_buffer is not None:

@@ -12,7 +12,7 @@ from fyrehose_twisted.fyrehose.node.client.keepalive import CONNECT_INTERVAL, Ke
 from fyrehose_twisted.fyrehose.node.client.takeover.backbone_group import BackboneGroup, ReportOutcome
 from fyrehose_twisted.fyrehose.node.drop_log import DropLog
 from fyrehose_twisted.fyrehose.wire.codec import encode
-from fyrehose_twisted.fyrehose.wire.packets import Asked, Depth, Head, Leader, Status
+from fyrehose_twisted.fyrehose.wire.packets import Asked, Depth, Group, Head, Leader, Status
 
 
 class Connection:
@@ -76,7 +76,7 @@ class Connection:
         if farewell is not None and self._keepalive.connected:
             self._output.effects.append(Send([farewell], self.group.addresses))
 
-    def accepts(self, report: Status | Asked | Depth, peer: Address, now: float) -> bool:
+    def accepts(self, report: Status | Asked | Depth | Group, peer: Address, now: float) -> bool:
         """Return whether ``report`` comes from the backbone that leads; drop it if not."""
         if self._keepalive.is_recent_token(report.token) and self._follows(peer, now):
             return True

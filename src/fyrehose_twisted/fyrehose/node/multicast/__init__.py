@@ -1,0 +1,1 @@
+"""Multicast: one DELIVER for all clients that hear the group of their backbone."""
