@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.interfaces import INode
@@ -14,6 +14,7 @@ from fyrehose_twisted.sim.network_core import NetworkCore
 from fyrehose_twisted.sim.tcp.streams import StreamConnections
 from fyrehose_twisted.sim.udp.datagram_path import DatagramPath
 from fyrehose_twisted.sim.udp.datagram_socket import DatagramSocket
+from fyrehose_twisted.sim.udp.multicast import MulticastGroups
 
 DEFAULT_START = 1_767_225_600.0
 """2026-01-01, so that timestamps have the magnitude and resolution of production."""
@@ -42,6 +43,7 @@ class Network(NetworkCore):
         maximum number of bytes buffered at one end of a connection.
     :ivar link_version: incremented whenever a link changes.
     :ivar sockets: datagram sockets, by host address.
+    :ivar multicast: groups and their members; see :class:`~fyrehose_twisted.sim.udp.multicast.MulticastGroups`.
     :ivar streams: stream connections; see :class:`~fyrehose_twisted.sim.tcp.streams.StreamConnections`.
     :ivar active_host: host whose node is being called, or was when an exception was raised.
     """
@@ -58,6 +60,7 @@ class Network(NetworkCore):
     ) -> None:
         super().__init__(seed, link, start=start, moment=moment, split=split, split_seed=split_seed)
         self.streams = StreamConnections(self)
+        self.multicast = MulticastGroups(self)
         self.sockets: dict[Address, DatagramSocket] = {}
         self._paths: list[dict[Address, DatagramPath]] = []  # by the index of the source
 
@@ -105,6 +108,14 @@ class Network(NetworkCore):
         datagrams = [bytes(datagram) for datagram in effect.iter_datagrams()]
         paths = self._paths[source.index]
         for peer in effect.peers:
+            if self.multicast.has_group(peer):
+                self._send_to_group(source, peer, datagrams)
+                continue
             path = paths.get(peer) or self.path(source, peer)
             for datagram in datagrams:
                 path.transmit(datagram)
+
+    def _send_to_group(self, source: Host, group: Address, datagrams: Sequence[bytes]) -> None:
+        for datagram in datagrams:
+            for member, lost in self.multicast.forward(source, group):
+                self.path(source, member).transmit(datagram, group, lost)

@@ -24,6 +24,8 @@ class SimPacket(NamedTuple):
     """Whether :attr:`data` was corrupted in transit."""
     truncated: bool = False
     """Whether the datagram was truncated and is reported to the node as such."""
+    group: Address | None = None
+    """Multicast group that a datagram was sent to; ``to`` is then the member that this copy goes to."""
 
 
 class BegunFault(Protocol):

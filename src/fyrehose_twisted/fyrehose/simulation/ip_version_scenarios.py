@@ -15,7 +15,6 @@ from fyrehose_twisted.fyrehose.simulation.invariants.repair import HeldMessagesF
 from fyrehose_twisted.fyrehose.simulation.participants import BACKBONE, BackboneHost, Participant
 from fyrehose_twisted.fyrehose.simulation.workload import ClientProfile, FyrehoseScenario
 from fyrehose_twisted.sim import fault_generators
-from fyrehose_twisted.sim.crash_mode import CrashMode
 from fyrehose_twisted.sim.link import Link
 
 BACKBONE6: Address = ("fd00::1", 2323)
@@ -113,15 +112,7 @@ class IpVersionStorm(IpVersions):
 
     def fault_mix(self) -> Sequence[tuple[float, fault_generators.FaultGenerator]]:
         """See :class:`FyrehoseScenario`."""
-        clients, hosts = self._client_names, self._host_names
-        return (
-            (3.0, fault_generators.crashes(clients)),
-            (1.0, fault_generators.crashes(["backbone"], kinds=(CrashMode.KILLED, CrashMode.POWER), after_persist=0.3)),
-            (3.0, fault_generators.pauses(clients, max_duration=12.0)),
-            (1.0, fault_generators.pauses(["backbone"])),
-            (4.0, fault_generators.cuts(hosts, hub="backbone")),
-            (6.0, fault_generators.bad_links(hosts, hub="backbone")),
-        )
+        return self._all_faults()
 
 
 SCENARIOS: tuple[type[FyrehoseScenario], ...] = (IpVersions, IpVersionStorm)

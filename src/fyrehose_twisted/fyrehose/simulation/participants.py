@@ -11,6 +11,8 @@ from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
 from fyrehose_twisted.fyrehose.events import (
     ClientFailed,
+    GroupAbandoned,
+    GroupAnnounced,
     MessagesDelivered,
     MessagesExpired,
     MessagesLost,
@@ -254,6 +256,7 @@ class Participant:
 
     def _start(self, boot: Boot) -> Client:
         config = self.config
+        self._network.multicast.leave(self.host)
         if self.host.boots > 1:
             self.former_applications.append(self.application)
             if self.resumes and self.application.next is not None:
@@ -265,4 +268,9 @@ class Participant:
         return client
 
     def _on_event(self, event: object) -> None:
+        match event:
+            case GroupAnnounced(group):
+                self._network.multicast.join(self.host, group)
+            case GroupAbandoned():
+                self._network.multicast.leave(self.host)
         self.application.on_event(event)

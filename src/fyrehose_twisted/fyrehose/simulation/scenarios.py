@@ -12,7 +12,12 @@ from typing import ClassVar
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, OutboxConfig, Start
 from fyrehose_twisted.fyrehose.events import ExistingStreamDetected
 from fyrehose_twisted.fyrehose.node.backbone.backbone import BackboneState
-from fyrehose_twisted.fyrehose.simulation import ip_version_scenarios, relay_scenarios, takeover_scenarios
+from fyrehose_twisted.fyrehose.simulation import (
+    ip_version_scenarios,
+    multicast_scenarios,
+    relay_scenarios,
+    takeover_scenarios,
+)
 from fyrehose_twisted.fyrehose.simulation.adversaries import ADVERSARY_ADDRESS, Adversary
 from fyrehose_twisted.fyrehose.simulation.invariants.access import AccessControlled
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
@@ -355,6 +360,7 @@ SCENARIOS: tuple[type[FyrehoseScenario], ...] = (
     Limits,
     Garbage,
     *ip_version_scenarios.SCENARIOS,
+    *multicast_scenarios.SCENARIOS,
     Sealed,
     *takeover_scenarios.SCENARIOS,
     *relay_scenarios.SCENARIOS,

@@ -41,6 +41,7 @@ from fyrehose_twisted.fyrehose.simulation.participants import BACKBONE, Backbone
 from fyrehose_twisted.fyrehose.wire.codec import decode
 from fyrehose_twisted.fyrehose.wire.packets import Deliver, Dialect, Push
 from fyrehose_twisted.sim import fault_generators
+from fyrehose_twisted.sim.crash_mode import CrashMode
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.scenario import Scenario
@@ -182,6 +183,18 @@ class FyrehoseScenario(Scenario):
     def fault_mix(self) -> Sequence[tuple[float, fault_generators.FaultGenerator]]:
         """Return the kinds of faults with their relative frequencies."""
         return ()
+
+    def _all_faults(self) -> Sequence[tuple[float, fault_generators.FaultGenerator]]:
+        """Return faults of clients, the backbone and the links between them, for :meth:`fault_mix`."""
+        clients, hosts = self._client_names, self._host_names
+        return (
+            (3.0, fault_generators.crashes(clients)),
+            (1.0, fault_generators.crashes(["backbone"], kinds=(CrashMode.KILLED, CrashMode.POWER), after_persist=0.3)),
+            (3.0, fault_generators.pauses(clients, max_duration=12.0)),
+            (1.0, fault_generators.pauses(["backbone"])),
+            (4.0, fault_generators.cuts(hosts, hub="backbone")),
+            (6.0, fault_generators.bad_links(hosts, hub="backbone")),
+        )
 
     def finish(self) -> None:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""

@@ -64,17 +64,21 @@ class DatagramPath:
             self._link_changed(self.network.link_between(self.source, self.to))
         return self._link
 
-    def transmit(self, datagram: bytes) -> None:
-        """Transmit a datagram."""
+    def transmit(self, datagram: bytes, group: Address | None = None, lost: str | None = None) -> None:
+        """Transmit a datagram.
+
+        :param group: multicast group that it was sent to, if any.
+        :param lost: why it does not get here from there, if it does not.
+        """
         network, link = self.network, self.link
         rng = self.rng  # after the link, which may create the generator
         now, counts, size = network.scheduler.now, network.counters, len(datagram)
-        packet = SimPacket(next(network.packet_numbers), self.source, self.to, datagram, now)
+        packet = SimPacket(next(network.packet_numbers), self.source, self.to, datagram, now, group=group)
         counts["sent"] += 1
         for observe in network.observers.sent.of(datagram):
             observe(packet)
-        if self.source_address is None:
-            network.drop(packet, "no route")
+        if self.source_address is None or lost is not None:
+            network.drop(packet, lost or "no route")
             return
         why = link.draw_loss(size, rng) if size <= MAX_DATAGRAM_SIZE else "too long"
         leaves = now
