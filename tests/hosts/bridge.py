@@ -180,6 +180,7 @@ class Bridge:
         self.middle.run("ip", "link", "set", "bridge0", "up")
         self._cuts: set[tuple[str, str]] = set()
         self._loss = 0.0
+        self._deaf: list[str] = []
 
     def add(self, name: str) -> Host:
         """Add a host."""
@@ -201,11 +202,17 @@ class Bridge:
         self._loss = share
         self._filter()
 
+    def drop_groups(self, *names: str) -> None:
+        """Drop packets to multicast groups on their way to these hosts, and to no others."""
+        self._deaf = list(names)
+        self._filter()
+
     def _filter(self) -> None:
         rules = [
             f'iifname "{self.hosts[source].port}" oifname "{self.hosts[target].port}" ether type ip drop'
             for source, target in sorted(self._cuts)
         ]
+        rules += [f'oifname "{self.hosts[name].port}" ip daddr 224.0.0.0/4 drop' for name in self._deaf]
         if self._loss:
             rules.append(f"ether type ip numgen random mod 1000 < {round(1000 * self._loss)} drop")
         chain = ["chain pass {", "type filter hook forward priority 0; policy accept;", *rules, "}"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 from hosts.bridge import BIN, Bridge, Host, Process
-from suite.spaces import PROGRAMS, Space, refusal
+from suite.spaces import Space
 
 COUNT = 2_000
 LOSS = 0.03
@@ -21,18 +20,6 @@ table ip translation {
     counter others { }
 }
 """
-
-
-@pytest.fixture
-def bridge(tmp_path: Path, program: Callable[[str, str], Path]) -> Iterator[Bridge]:
-    """Return a bridge for hosts."""
-    for name, package in (*PROGRAMS.items(), ("nft", "nftables")):
-        program(name, package)
-    if why := refusal():
-        pytest.skip(why)
-    made = Bridge(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture

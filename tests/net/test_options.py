@@ -24,6 +24,7 @@ DIFFERENT = {
     "interface",
     "limits",
     "listen",
+    "multicast",
     "name",
     "peer",
     "port",

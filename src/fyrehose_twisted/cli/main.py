@@ -241,6 +241,9 @@ def _parser() -> argparse.ArgumentParser:
         "--allow-plain", action="store_true", help="with --seal-key-file, print messages that are not sealed, too"
     )
     sub.add_argument(
+        "--multicast", action="store_true", help="listen to the multicast group of the backbone, if it has one"
+    )
+    sub.add_argument(
         "--keepalive",
         type=_interval,
         default=0.9,

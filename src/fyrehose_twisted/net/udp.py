@@ -157,6 +157,18 @@ class DatagramPort(udp.Port):
         self.ip_versions = (4, 6)
         return True
 
+    def send_to_groups(self, interface: str, ttl: int) -> None:
+        """Send to multicast groups from the network interface with this IPv4 address. Call :meth:`bind` first.
+
+        :param ttl: number of networks that a datagram may pass; with 1, routers forward none.
+        :raises OSError: if no interface has that address.
+        """
+        # Linux lets a socket of both families have these IPv4 options, too.
+        sock = self.segmenting_socket.socket
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)  # Clients on this host listen, too.
+
     def guard(self, may_send: Callable[[], bool]) -> None:
         """Ask ``may_send`` right before each system call that sends. What it refuses is discarded."""
         self._may_send = may_send

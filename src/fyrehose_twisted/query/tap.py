@@ -12,7 +12,13 @@ from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
 from fyrehose_twisted.fyrehose.service.journal import JournalService
-from fyrehose_twisted.fyrehose.service.options import BackboneOptions, StreamNameOption, parse_start, start_option
+from fyrehose_twisted.fyrehose.service.options import (
+    MULTICAST_FLAG,
+    BackboneOptions,
+    StreamNameOption,
+    parse_start,
+    start_option,
+)
 from fyrehose_twisted.journal.store import check_unlocked, open_journal
 from fyrehose_twisted.journal.upkeep.options import RetentionOption
 from fyrehose_twisted.net.options import (
@@ -28,7 +34,7 @@ from fyrehose_twisted.web.tokens import Tokens
 
 DEFAULT_HTTP = "tcp:8480"
 
-BACKBONE_OPTIONS = "name", "from", "secret-file", "retention"
+BACKBONE_OPTIONS = "name", "from", "secret-file", "retention", "multicast"
 """Options that require ``--backbone``."""
 
 
@@ -48,7 +54,10 @@ class Options(TokenOptions, StreamNameOption, BackboneOptions, RetentionOption):
         ["http", None, DEFAULT_HTTP, "endpoint of the HTTP server"],
         start_option("oldest"),
     ]
-    optFlags = [["allow-plain", None, "with --seal-key-file, deliver messages that are not sealed, too"]]
+    optFlags = [
+        ["allow-plain", None, "with --seal-key-file, deliver messages that are not sealed, too"],
+        MULTICAST_FLAG,
+    ]
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +95,7 @@ class Options(TokenOptions, StreamNameOption, BackboneOptions, RetentionOption):
         self["serving"] = self.parse_protected("http", self["http"], DEFAULT_HTTP, "--tokens-file", protected=protected)
         if self["backbone"] is None:
             for option in BACKBONE_OPTIONS:
-                if self[option] != dict(name="default", **{"from": "oldest"}).get(option):
+                if self[option] != dict(name="default", multicast=0, **{"from": "oldest"}).get(option):
                     raise usage.UsageError(f"--{option} requires --backbone HOST:PORT")
         else:
             self._check_backbone()
@@ -94,7 +103,9 @@ class Options(TokenOptions, StreamNameOption, BackboneOptions, RetentionOption):
     def _check_backbone(self) -> None:
         self.check_name()
         self.check_backbone()
-        self["client"] = ClientConfig(start=parse_start(self["from"]), secret=self.read_secret())
+        self["client"] = ClientConfig(
+            start=parse_start(self["from"]), secret=self.read_secret(), multicast=bool(self["multicast"])
+        )
         self["journal"] = self.parse_retention()
 
 

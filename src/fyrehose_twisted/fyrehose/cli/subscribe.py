@@ -15,6 +15,7 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
+from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, StateFileError
 from fyrehose_twisted.fyrehose.cli.keys import KeyReload, keys_from_options
 from fyrehose_twisted.fyrehose.config import ClientConfig
@@ -74,6 +75,14 @@ class MessagePrinter(SubscriberProtocol):
 
     def messages_lost(self, first: int, last: int) -> None:
         print(f"fyrehose: lost {first} to {last}: no client that was asked holds them", file=sys.stderr)
+
+    def group_silent(self, group: Address) -> None:
+        """See :meth:`~fyrehose_twisted.fyrehose.protocol.client.ClientProtocol.group_silent`."""
+        print(
+            f"fyrehose: nothing comes by multicast group {format_address(group)}, so the backbone sends to this client"
+            " alone; does the network forward the group?",
+            file=sys.stderr,
+        )
 
     def finish(self) -> None:
         """Stop printing messages."""
@@ -212,7 +221,11 @@ async def subscribe(options: argparse.Namespace, reactor: Any) -> int:
     if options.raw and keys is not None:
         raise ConfigurationError("--raw prints messages as on the wire, sealed; omit it or --seal-key-file")
     config = ClientConfig(
-        start=options.start, raw=options.raw, keepalive_interval=options.keepalive, secret=secret_from_options(options)
+        start=options.start,
+        raw=options.raw,
+        keepalive_interval=options.keepalive,
+        secret=secret_from_options(options),
+        multicast=options.multicast,
     )
     output = StandardOutput()
     format_message = _format_json if options.format == "json" else _format_line

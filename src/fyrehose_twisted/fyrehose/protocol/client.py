@@ -17,6 +17,10 @@ from fyrehose_twisted.fyrehose.events import (
     ClientFailed,
     Connected,
     Disconnected,
+    GroupAbandoned,
+    GroupAnnounced,
+    GroupHeard,
+    GroupSilent,
     JournalsSynced,
     KeepaliveAcked,
     LeaderChanged,
@@ -40,7 +44,8 @@ from fyrehose_twisted.interfaces import (
     ISubscriber,
 )
 from fyrehose_twisted.net.datagram_protocol import DatagramNodeProtocol
-from fyrehose_twisted.net.udp import UNTUNED_BUFFER
+from fyrehose_twisted.net.multicast import listen_to_group
+from fyrehose_twisted.net.udp import UNTUNED_BUFFER, DatagramPort, source_address_for
 
 
 class ClientProtocol(DatagramNodeProtocol):
@@ -66,6 +71,7 @@ class ClientProtocol(DatagramNodeProtocol):
         self.sealer: IPayloadSealer | None = None
         self.opener: IPayloadOpener | None = None
         self._store = store
+        self._group_port: DatagramPort | None = None
 
     def backbone_connected(self) -> None:
         """Called when the backbone answers for the first time, or again after a disconnection."""
@@ -81,6 +87,12 @@ class ClientProtocol(DatagramNodeProtocol):
 
     def journals_synced(self, holdings: Sequence[Holding]) -> None:
         """Called with the progress of durable journals if the client is configured to ``watch`` them."""
+
+    def group_heard(self, group: Address) -> None:
+        """Called when this client hears the multicast group of its backbone, and is served by it."""
+
+    def group_silent(self, group: Address) -> None:
+        """Called when the group brings nothing, or no more, so that the backbone sends to this client alone."""
 
     @property
     def node(self) -> Client | None:
@@ -112,6 +124,7 @@ class ClientProtocol(DatagramNodeProtocol):
     def stopProtocol(self) -> None:
         """Twisted: the port is gone."""
         super().stopProtocol()
+        self._leave_group()
         if not self.connected_first.called:
             self.connected_first.errback(NotConnected("the protocol stopped before the backbone answered"))
             self.connected_first.addErrback(lambda failure: None)  # Earlier callbacks have handled it.
@@ -142,6 +155,21 @@ class ClientProtocol(DatagramNodeProtocol):
                 self.backbone = leader
                 self.log.info("backbone {place} leads in term {term}", **address_fields(leader), term=term)
                 self.leader_changed(leader, term)
+            case GroupAnnounced(group, backbone):
+                self._listen_to_group(group, backbone)
+            case GroupAbandoned():
+                self._leave_group()
+            case GroupHeard(group):
+                self.log.info("hearing multicast group {place}", **address_fields(group))
+                self.group_heard(group)
+            case GroupSilent(group, was_heard):
+                self.log.warn(
+                    "multicast group {place} brings nothing{more}, so the backbone sends to this client alone; does the"
+                    " network forward it?",
+                    **address_fields(group),
+                    more=" any more" if was_heard else "",
+                )
+                self.group_silent(group)
             case Disconnected():
                 self.log.warn("backbone {place} has not answered for 5 s", **address_fields(self.backbone))
                 self.backbone_disconnected()
@@ -149,6 +177,23 @@ class ClientProtocol(DatagramNodeProtocol):
                 _log_drop(self.log, event)
             case ClientFailed(error):
                 self.fail(error)
+
+    def _listen_to_group(self, group: Address, backbone: Address) -> None:
+        self._leave_group()
+        try:
+            interface = source_address_for(backbone)
+            self._group_port = listen_to_group(self.reactor, group, backbone[0], interface, self.batch_received)
+        except OSError as error:
+            self.log.warn(
+                "cannot listen to multicast group {place}, so the backbone sends to this client alone: {error}",
+                **address_fields(group),
+                error=error.strerror,
+            )
+
+    def _leave_group(self) -> None:
+        port, self._group_port = self._group_port, None
+        if port is not None:
+            port.stopListening()
 
 
 @implementer(ISubscriber, ISeamListener, IPushProducer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from prometheus_client.registry import Collector
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -22,6 +22,15 @@ from fyrehose_twisted.process.sd_notify import systemd_notifier
 from fyrehose_twisted.process.sighup import ReloadOnHup, diff
 
 
+class MulticastSending(NamedTuple):
+    """How to send to a multicast group."""
+
+    interface: str
+    """IPv4 address of the network interface."""
+    ttl: int = 1
+    """Number of networks that a datagram may pass; with 1, routers forward none."""
+
+
 class BackboneService(DatagramService):
     """Backbone under ``twistd``. It binds its port before privileges are dropped and opens its state file afterwards.
 
@@ -29,6 +38,7 @@ class BackboneService(DatagramService):
     :param open_to_all: serve all clients, also on interfaces other than loopback. Otherwise ``protocol.config`` needs a
         secret or an allow list there, or :class:`~fyrehose_twisted.errors.ConfigurationError` is raised.
     :param metrics: endpoint description for Prometheus metrics. TCP endpoints without an interface use loopback.
+    :param multicast: how to send to the multicast group of the configuration, if there is one.
     :param read_config: called on SIGHUP; returns the new configuration.
     :param inherited: bound socket to use instead of ``interface`` and ``port``.
     """
@@ -42,6 +52,7 @@ class BackboneService(DatagramService):
         *,
         metrics: str | None = None,
         open_to_all: bool = False,
+        multicast: MulticastSending | None = None,
         read_config: Callable[[], BackboneConfig] | None = None,
         inherited: socket.socket | None = None,
         reactor: Any = None,
@@ -51,6 +62,7 @@ class BackboneService(DatagramService):
             interface, port = inherited.getsockname()[:2]
         if not open_to_all:
             check_exposure(interface, protocol.config)
+        self._multicast = multicast
         self._interface, self._open_to_all = interface, open_to_all
         self.protocol = protocol
         self._open_state = open_state
@@ -89,11 +101,21 @@ class BackboneService(DatagramService):
             **address_fields((bound.host, bound.port)),
             number=self.protocol.state.last + 1,
         )
+        self._report_group()
         if self.protocol.state.hole is not None:
             self.log.warn(
                 "the last stop left no exact record: numbers {first} to {last} are lost, or were never assigned",
                 first=self.protocol.state.hole[0],
                 last=self.protocol.state.hole[1],
+            )
+
+    def _report_group(self) -> None:
+        group = self.protocol.config.multicast
+        if group is not None and self._multicast is not None:
+            self.log.info(
+                "sending to multicast group {place} from {interface}",
+                **address_fields(group),
+                interface=self._multicast.interface,
             )
 
     def _describe(self) -> str:
@@ -120,6 +142,8 @@ class BackboneService(DatagramService):
     def _bind(self) -> None:
         if not self._port.connected:
             self._port.bind()
+        if self._multicast is not None:
+            self._port.send_to_groups(*self._multicast)
 
     def _reconfigure(self, config: BackboneConfig) -> list[str]:
         if not self._open_to_all:

@@ -120,6 +120,7 @@ def makeService(options: Options) -> IService:
         rest: dict[str, Any] = {
             "metrics": options["metrics"],
             "open_to_all": bool(options["open"]),
+            "multicast": options["multicast-sending"],
             "read_config": options.read_config if options["limits"] else None,
             "inherited": options["inherited"],
         }

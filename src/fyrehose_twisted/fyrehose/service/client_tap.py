@@ -44,6 +44,7 @@ class Options(SubscriberOptions, SealOptions):
             raw=bool(self["raw"]),
             journal=not self["no-journal"],
             keepalive_interval=self["keepalive"],
+            multicast=bool(self["multicast"]),
             secret=self.read_secret(),
         )
 

@@ -61,6 +61,7 @@ class Options(SubscriberOptions, RetentionOption):
         self["config"] = ClientConfig(
             start=parse_start(self["from"]),
             keepalive_interval=self["keepalive"],
+            multicast=bool(self["multicast"]),
             secret=self.read_secret(),
         )
         self["journal-config"] = _with_small_segments(self.parse_retention())

@@ -23,8 +23,8 @@ _BACKBONE_COUNTERS = {
     "datagrams": "Datagrams received",
     "published": "Messages numbered",
     "published_bytes": "DATA bytes of numbered messages",
-    "delivered": "DELIVERs sent, one per message and subscriber",
-    "delivered_bytes": "DATA bytes of DELIVERs sent",
+    "delivered": "Messages sent to subscribers, counted for each of them",
+    "delivered_bytes": "DATA bytes of these messages, counted for each subscriber",
     "keepalives": "KEEPALIVEs received",
     "requests": "REQUESTs received",
     "repeated": "Duplicate PUSHes, answered with the existing number",
@@ -33,20 +33,26 @@ _BACKBONE_COUNTERS = {
     "beyond": "REQUESTs for numbers above the last assigned",
     "forwards": "FORWARDs sent",
     "fetched": "Messages of clients passed on to clients of the other IP version",
+    "multicast": "Messages sent to the multicast group, once for all that hear it",
+    "repaired_for_all": "Messages sent to the multicast group again, because several clients had lost them",
+    "gathered": "Messages not sent to a client again, because they were on their way to the group",
 }
 
 _RELAY_COUNTERS = {
     "datagrams": "Datagrams received from clients",
     "published": "Messages of the stream passed on to clients",
     "published_bytes": "DATA bytes of these messages",
-    "delivered": "DELIVERs sent, one per message and subscriber",
-    "delivered_bytes": "DATA bytes of DELIVERs sent",
+    "delivered": "Messages sent to subscribers, counted for each of them",
+    "delivered_bytes": "DATA bytes of these messages, counted for each subscriber",
     "keepalives": "KEEPALIVEs received",
     "requests": "REQUESTs received",
     "repeated": "Retransmitted PUSHes answered from memory",
     "answered": "REQUESTs answered from memory, in whole or in part",
     "beyond": "REQUESTs for numbers above the last one known",
     "forwards": "FORWARDs sent to journals",
+    "multicast": "Messages sent to the multicast group, once for all that hear it",
+    "repaired_for_all": "Messages sent to the multicast group again, because several clients had lost them",
+    "gathered": "Messages not sent to a client again, because they were on their way to the group",
 }
 
 _RELAY_OWN_COUNTERS = {
@@ -108,6 +114,7 @@ def _served_gauges(node: Backbone) -> Iterator[tuple[str, str, float]]:
     yield "durable_journals", "Connected clients that are durable journals", durable
     relays = sum(bool(client.flags & Flags.RELAY) for client in clients)
     yield "relays", "Connected clients that are relays", relays
+    yield "listeners", "Connected clients that hear the multicast group", node.listener_count
     yield "retransmit_bytes", "Bytes of recent messages in memory", node.repair_dispatcher.buffered_bytes
 
 
@@ -182,6 +189,7 @@ class ClientCollector(Collector):
 
 def _client_gauges(node: Client) -> Iterator[tuple[str, str, float]]:
     yield "connected", "1 if the backbone replied in the last 5 s", node.keepalive.connected
+    yield "hears_group", "1 if messages come by the multicast group of the backbone", node.listening.hears
     if node.keepalive.round_trip is not None:
         yield "round_trip_seconds", "Round-trip time of the latest KEEPALIVE", node.keepalive.round_trip
     if node.group.term:

@@ -19,6 +19,10 @@ from fyrehose_twisted.sealing.key_source import KeySource
 _NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyz0123456789-_.")
 
 
+MULTICAST_FLAG = ["multicast", None, "listen to the multicast group of the backbone, if it has one"]
+"""Row of ``optFlags``."""
+
+
 def float_option(option: str) -> Any:
     """Return a function that converts the value of ``option`` to a float."""
 
@@ -118,6 +122,8 @@ class SubscriberOptions(BackboneOptions, StreamNameOption, MetricsOption):
         ],
     ]
 
+    optFlags = [MULTICAST_FLAG]
+
 
 def check_stream_name(name: str) -> None:
     """Check the value of ``--name``. :raises UsageError: if it is not a valid stream name."""
@@ -125,12 +131,12 @@ def check_stream_name(name: str) -> None:
         raise UsageError(f"--name {name!r}: use lower-case letters, digits, '-', '_' and '.', at most 128")
 
 
-def check_interface(text: str) -> str:
-    """Return the value of ``--interface`` in its shortest form. :raises UsageError: if it is not an IP address."""
+def check_interface(text: str, option: str = "interface") -> str:
+    """Return the value of ``option`` in its shortest form. :raises UsageError: if it is not an IP address."""
     try:
         return str(ip_address(text))
     except ValueError:
-        raise UsageError(f"--interface {text!r} is not an IP address, such as 127.0.0.1, ::1 or ::") from None
+        raise UsageError(f"--{option} {text!r} is not an IP address, such as 127.0.0.1, ::1 or ::") from None
 
 
 def require_parent_directory(path: Path) -> None:

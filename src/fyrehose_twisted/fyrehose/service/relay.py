@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IDelayedCall
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import VolatileSequenceStore
 from fyrehose_twisted.fyrehose.protocol.relay import RelayProtocol
-from fyrehose_twisted.fyrehose.service.backbone import BackboneService
+from fyrehose_twisted.fyrehose.service.backbone import BackboneService, MulticastSending
 from fyrehose_twisted.fyrehose.service.connect import bind_client
 from fyrehose_twisted.fyrehose.service.metrics import ClientCollector, RelayCollector
 from fyrehose_twisted.host_addresses import address_fields
@@ -41,6 +41,7 @@ class RelayService(BackboneService):
         stream: str | None = None,
         metrics: str | None = None,
         open_to_all: bool = False,
+        multicast: MulticastSending | None = None,
         read_config: Callable[[], BackboneConfig] | None = None,
         inherited: socket.socket | None = None,
         reactor: Any = None,
@@ -52,6 +53,7 @@ class RelayService(BackboneService):
             interface,
             metrics=metrics,
             open_to_all=open_to_all,
+            multicast=multicast,
             read_config=read_config,
             inherited=inherited,
             reactor=reactor,
@@ -75,6 +77,7 @@ class RelayService(BackboneService):
             **address_fields((bound.host, bound.port)),
             parents=self.parents,
         )
+        self._report_group()
 
     def _report_silence(self) -> None:
         self._patience = None

@@ -37,6 +37,7 @@ class Options(ServingOptions, BackboneOptions):
         protocol_option("RelayProtocol"),
     ]
     optFlags = [
+        ["backbone-multicast", None, "listen to the multicast group of the backbone, if it has one"],
         ["answer-repairs", None, "let no client send repairs to another one, such as behind address translation"],
     ]
 
@@ -44,7 +45,7 @@ class Options(ServingOptions, BackboneOptions):
         self.check_serving()
         self.check_backbone()
         secret = read_secret(self["backbone-secret-file"]) if self["backbone-secret-file"] else self["secret"]
-        self["client-config"] = ClientConfig(secret=secret)
+        self["client-config"] = ClientConfig(secret=secret, multicast=bool(self["backbone-multicast"]))
         self.load_protocol(RelayProtocol)
 
 
@@ -70,6 +71,7 @@ def makeService(options: Options) -> IService:
             stream=options.stream,
             metrics=options["metrics"],
             open_to_all=bool(options["open"]),
+            multicast=options["multicast-sending"],
             read_config=options.read_config if options["limits"] else None,
             inherited=options["inherited"],
         )

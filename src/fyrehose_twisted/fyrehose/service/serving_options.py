@@ -10,9 +10,11 @@ from typing import Any, ClassVar
 from twisted.python import usage
 
 from fyrehose_twisted.fyrehose.config import MAX_RETRANSMIT, AddressList, BackboneConfig, check_exposure
+from fyrehose_twisted.fyrehose.service.backbone import MulticastSending
 from fyrehose_twisted.fyrehose.service.connect import DEFAULT_PORT
 from fyrehose_twisted.fyrehose.service.options import StreamNameOption, check_interface
-from fyrehose_twisted.net.addresses import format_address
+from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS
+from fyrehose_twisted.net.addresses import format_address, parse_host_port
 from fyrehose_twisted.net.options import MetricsOption, OpenFlag, SecretOption, integer_option
 from fyrehose_twisted.net.socket_activation import activated_udp_socket
 from fyrehose_twisted.net.udp import ANY_HOST, family_of
@@ -60,6 +62,14 @@ class ServingOptions(StreamNameOption, SecretOption, OpenFlag, MetricsOption):
             "MiB of recent messages kept for retransmission",
             integer_option("retransmit", 0, MAX_RETRANSMIT >> 20),
         ],
+        ["multicast", None, None, "multicast group to send to for all clients that hear it, such as 239.1.1.1:2324"],
+        [
+            "multicast-interface",
+            None,
+            None,
+            "IPv4 address of the network interface to send to the group from [default: --interface]",
+        ],
+        ["multicast-ttl", None, 1, "number of networks to cross to the group", integer_option("multicast-ttl", 0, 255)],
         ["limits", None, None, "TOML file with limits, which override these options; reloaded on SIGHUP"],
         ["systemd", None, None, "use the UDP socket with this FileDescriptorName= from systemd instead of binding one"],
     ]
@@ -101,6 +111,7 @@ class ServingOptions(StreamNameOption, SecretOption, OpenFlag, MetricsOption):
         self["limits"] = self.absolute_path("limits")
         self.read_secret()
         self["config"] = self.read_config()
+        self["multicast-sending"] = None
         self["inherited"] = None
         if self["systemd"]:
             if self["port"] != self.default_port or self["interface"] != "127.0.0.1":
@@ -111,7 +122,38 @@ class ServingOptions(StreamNameOption, SecretOption, OpenFlag, MetricsOption):
             interface, self["port"] = self["inherited"].getsockname()[:2]
         if not self["open"]:
             check_exposure(interface, self["config"])
+        self["multicast-sending"] = self._check_multicast(interface)
         return interface
+
+    def _check_multicast(self, interface: str) -> MulticastSending | None:
+        """Return how to send to the multicast group, if there is one.
+
+        :param interface: IP address to listen on.
+        """
+        chosen = self["multicast-interface"]
+        if self["config"].multicast is None:
+            if chosen is not None or self["multicast-ttl"] != 1:
+                raise usage.UsageError("--multicast-interface and --multicast-ttl require --multicast GROUP:PORT")
+            return None
+        if chosen is None and interface in (ANY_HOST, ANY_ADDRESS[0]):
+            raise usage.UsageError(
+                f"--multicast with --interface {interface}: several networks are possible; choose one by the address of"
+                " this host there, with --multicast-interface ADDRESS"
+            )
+        chosen = check_interface(interface if chosen is None else chosen, "multicast-interface")
+        if ":" in chosen:
+            raise usage.UsageError(
+                f"--multicast from {chosen}: a group has an IPv4 address; pass --multicast-interface with one of this"
+                " host, and --interface :: to serve clients of both families"
+            )
+        try:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+                probe.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(chosen))
+        except OSError:
+            raise usage.UsageError(
+                f"--multicast from {chosen}: no network interface has the address {chosen}; choose one of this host"
+            ) from None
+        return MulticastSending(chosen, self["multicast-ttl"])
 
     def read_config(self) -> BackboneConfig:
         """Return the configuration from the options and the current limits file.
@@ -131,6 +173,7 @@ class ServingOptions(StreamNameOption, SecretOption, OpenFlag, MetricsOption):
             request_rate=found.get("request-rate", BackboneConfig().request_rate),
             request_burst=found.get("request-burst", BackboneConfig().request_burst),
             retransmit=found.get("retransmit", self["retransmit"]) * 2**20,
+            multicast=parse_host_port(self["multicast"]) if self["multicast"] else None,
         )
 
     def read_limits(self) -> dict[str, Any]:
