@@ -12,8 +12,12 @@ from fyrehose_twisted.fyrehose.node.multicast.audience import Audience
 from fyrehose_twisted.fyrehose.node.multicast.gathering import Gathered, RepairGatherer
 from fyrehose_twisted.fyrehose.node.multicast.listening import GroupListening
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import LiveClientsServed
-from fyrehose_twisted.fyrehose.simulation.invariants.multicast import GroupRepairsBounded, ListenersAgreed
-from fyrehose_twisted.fyrehose.simulation.multicast_scenarios import Multicast, MulticastStorm
+from fyrehose_twisted.fyrehose.simulation.invariants.multicast import (
+    GroupRepairsBounded,
+    LeaderHeard,
+    ListenersAgreed,
+)
+from fyrehose_twisted.fyrehose.simulation.multicast_scenarios import Multicast, MulticastStorm, MulticastTakeovers
 from fyrehose_twisted.fyrehose.wire.packets import Flags
 
 pytestmark = pytest.mark.interpreted
@@ -86,6 +90,17 @@ def takes_up_what_it_has_just_repaired(patch: Patch) -> None:
     patch.setattr(gathering, "GROUP_PAUSE", 0.0)
 
 
+def stays_with_the_group_of_the_former_leader(patch: Patch) -> None:
+    original = GroupListening.announced
+
+    def announced(self: GroupListening, group: Address, backbone: Address, now: float) -> None:
+        if self.group is None:
+            original(self, group, backbone, now)
+
+    patch.setattr(GroupListening, "announced", announced)
+    patch.setattr(GroupListening, "abandon", lambda self, now: None)
+
+
 BUGS = [
     Bug(believes_that_all_who_want_to_listen_hear, (ListenersAgreed.name,), Multicast, seed=0),
     Bug(serves_a_client_by_the_group_for_ever, (ListenersAgreed.name,), Multicast, seed=0),
@@ -96,6 +111,7 @@ BUGS = [
     Bug(keeps_the_destinations_of_former_subscribers, (LiveClientsServed.name,), MulticastStorm, seed=0),
     Bug(takes_those_that_hear_for_no_subscribers, (ListenersAgreed.name,), Multicast, seed=0),
     Bug(forgets_what_it_has_repaired_for_all, (GroupRepairsBounded.name,), Multicast, seed=0),
+    Bug(stays_with_the_group_of_the_former_leader, (LeaderHeard.name,), MulticastTakeovers, seed=0),
     Bug(takes_up_what_it_has_just_repaired, (GroupRepairsBounded.name,), Multicast, seed=0),
 ]
 

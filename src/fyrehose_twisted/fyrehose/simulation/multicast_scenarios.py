@@ -10,7 +10,9 @@ from typing import ClassVar
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, Start
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import Participants
-from fyrehose_twisted.fyrehose.simulation.invariants.multicast import GroupRepairsBounded, ListenersAgreed
+from fyrehose_twisted.fyrehose.simulation.invariants.multicast import GroupRepairsBounded, LeaderHeard, ListenersAgreed
+from fyrehose_twisted.fyrehose.simulation.member_hosts import Group, MemberHost
+from fyrehose_twisted.fyrehose.simulation.takeover_scenarios import CLIENTS, Takeovers
 from fyrehose_twisted.fyrehose.simulation.workload import ClientProfile, FyrehoseScenario
 from fyrehose_twisted.fyrehose.wire.packets import Dialect
 from fyrehose_twisted.sim import fault_generators
@@ -82,5 +84,28 @@ class MulticastStorm(Multicast):
         return self._all_faults()
 
 
-SCENARIOS: tuple[type[FyrehoseScenario], ...] = (Multicast, MulticastStorm)
+class MulticastTakeovers(Takeovers):
+    """Three backbones with a multicast group each take over from one another, and clients listen to that of the
+    leader."""
+
+    name: ClassVar[str] = "fyrehose.multicast-members"
+    profiles: ClassVar[Sequence[ClientProfile]] = tuple(
+        one._replace(config=replace(one.config, multicast=True))
+        if one.config.subscribe and one.config.dialect is Dialect.V2 and one.name != "learner"
+        else one
+        for one in CLIENTS
+    )
+
+    def _make_members(self, rng: Random) -> list[MemberHost]:
+        members = super()._make_members(rng)
+        for number, member in enumerate(members):
+            member.config = replace(member.config, multicast=(f"239.1.1.{number + 1}", GROUP[1]))
+        return members
+
+    def _add_group_invariants(self, group: Group) -> None:
+        super()._add_group_invariants(group)
+        self.add_invariant(LeaderHeard(group))
+
+
+SCENARIOS: tuple[type[FyrehoseScenario], ...] = (Multicast, MulticastStorm, MulticastTakeovers)
 """Scenarios that ``fyrehose simulate --list`` shows."""

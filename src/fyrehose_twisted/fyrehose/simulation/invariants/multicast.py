@@ -7,7 +7,8 @@ from typing import ClassVar
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.node.multicast.gathering import GROUP_PAUSE
 from fyrehose_twisted.fyrehose.node.multicast.listening import SILENCE
-from fyrehose_twisted.fyrehose.simulation.invariants.delivery import FyrehoseInvariant, Participants
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import ClientInvariant, FyrehoseInvariant, Participants
+from fyrehose_twisted.fyrehose.simulation.member_hosts import Group
 from fyrehose_twisted.fyrehose.simulation.participants import Participant
 from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER
 from fyrehose_twisted.fyrehose.wire.packets import PacketType
@@ -58,6 +59,32 @@ class ListenersAgreed(FyrehoseInvariant):
         if self.participants.backbone.node._client_table.audience.hears(one.host.address) != hears:
             return f"the backbone has it wrong whether {one.name} hears the group"
         return None
+
+
+class LeaderHeard(ClientInvariant):
+    """In the end, the clients hear the multicast group of the backbone that leads, and it serves them by the group."""
+
+    name: ClassVar[str] = "the group of the leader is heard"
+
+    participants: Group
+
+    def __init__(self, group: Group) -> None:
+        super().__init__(group)
+
+    def check(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        leader = self.participants.leader
+        if leader is None:
+            return  # Another invariant requires one.
+        audience = leader.node.backbone._client_table.audience
+        for one in self.participants.clients:
+            if not (one.is_live and one.config.multicast):
+                continue
+            listening = one.application.client.listening
+            if not listening.hears or listening.group != leader.config.multicast:
+                self.violated(f"{one.name} does not hear the group of {leader.name}", one.host, leader.host)
+            if not audience.hears(one.host.address):
+                self.violated(f"{leader.name} does not know that {one.name} hears its group", one.host, leader.host)
 
 
 class GroupRepairsBounded(FyrehoseInvariant):
