@@ -550,7 +550,9 @@ def test_dashboard_has_a_table_for_each_kind_of_service(
         "front": canned(
             'info{service="frontend"} 1', "frontend_backbone 1", 'frontend_failed_total{reason="timeout"} 3'
         ),
-        "branch": canned('info{service="relay"} 1', "client_connected 0", "relay_depth 3", "relay_clients 17"),
+        "branch": canned(
+            'info{service="relay"} 1', "client_connected 0", "relay_depth 3", "relay_clients 17", "relay_listeners 11"
+        ),
         "query": canned('info{service="query"} 1', "query_sources 4"),
         "unknown": canned("unheard_of 1"),
     }
@@ -574,6 +576,7 @@ def test_dashboard_has_a_table_for_each_kind_of_service(
         ("branch", "Parent"): "✗ no reply",
         ("branch", "Depth"): "3",
         ("branch", "Clients"): "17",
+        ("branch", "By multicast"): "11",
         ("hydra", "Leader"): "<i>b\\u202e",
         ("hydra", "Role"): "cohort",
         ("hydra", "IRC"): "✓ on IRC",

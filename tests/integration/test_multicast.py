@@ -163,3 +163,29 @@ def test_what_cannot_work_is_said_at_the_start(
     assert program.finish() == 1
     assert text in program.out + program.err
     assert "Traceback" not in program.out + program.err
+
+
+@pytest.mark.extended
+@pytest_twisted.ensureDeferred
+async def test_a_relay_listens_to_the_group_of_its_parent_and_has_one_of_its_own(
+    start: Start, start_with_group: StartWithGroup, free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    backbone = start_with_group()
+    places = (f"--listen=udp:{free_port()}", f"--multicast=239.83.1.2:{free_port()}", f"--metrics=tcp:{free_port()}")
+    program = start(
+        *("twistd", "-n", "--pidfile=", "fyrehose-relay", "--backbone", backbone.text, "--backbone-multicast", *places),
+        cwd=tmp_path,
+        stderr=subprocess.STDOUT,
+    )
+    program.wait_for("following parent")
+    relay = RunningBackbone(program)
+    await wait_for_listeners(backbone, 1)
+    listeners = [subscribe(start, relay, "--multicast") for _ in range(2)]
+    while (await relay.metrics())["fyrehose_relay_listeners"] != 2:
+        pass  # Each look takes a round trip.
+    publish(start, relay, LINES)
+    for subscriber in listeners:
+        check_received(subscriber, LINES)
+    metrics = await relay.metrics()
+    assert metrics["fyrehose_client_hears_group"] == 1
+    assert metrics["fyrehose_relay_multicast_total"] == (await backbone.metrics())["fyrehose_backbone_multicast_total"]
