@@ -142,8 +142,8 @@ class BackboneService(DatagramService):
     def _bind(self) -> None:
         if not self._port.connected:
             self._port.bind()
-        if self._multicast is not None:
-            self._port.send_to_groups(*self._multicast)
+            if self._multicast is not None:
+                self._port.send_to_groups(*self._multicast)
 
     def _reconfigure(self, config: BackboneConfig) -> list[str]:
         if not self._open_to_all:
