@@ -20,7 +20,7 @@ from fyrehose_twisted.fyrehose.events import (
     MessagesDelivered,
 )
 from fyrehose_twisted.fyrehose.node.client.client import Client
-from fyrehose_twisted.fyrehose.node.multicast.listening import MAX_SPREAD, SILENCE, SPREAD_PER_LISTENER
+from fyrehose_twisted.fyrehose.node.multicast.listening import ANSWER_AGE, MAX_SPREAD, SILENCE, SPREAD_PER_LISTENER
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode
 from fyrehose_twisted.fyrehose.wire.packets import (
     ANY_ADDRESS,
@@ -140,6 +140,7 @@ def test_a_group_that_brings_nothing_is_reported_once() -> None:
     bench.hear(Group(bench.token, GROUP))
     bench.take_events()
     bench.wait(SILENCE - 0.01)
+    bench.hear(KeepaliveAck(bench.token))
     assert bench.take_events() == []
     bench.wait(0.02)
     assert bench.take_events() == [GroupSilent(GROUP, False)]
@@ -151,12 +152,25 @@ def test_a_group_that_brings_nothing_is_reported_once() -> None:
     assert bench.keepalives[-1].flags == WANTS
 
 
+def test_a_backbone_that_does_not_answer_says_nothing_about_the_group() -> None:
+    bench = Bench()
+    bench.listen()
+    bench.take_events()
+    bench.wait(60.0)
+    assert bench.take_events() == []
+    bench.hear(KeepaliveAck(bench.token))
+    bench.wait(ANSWER_AGE)
+    assert bench.take_events() == [GroupSilent(GROUP, True)]
+
+
 def test_a_group_that_falls_silent_is_left_at_once_and_taken_again() -> None:
     bench = Bench()
     bench.listen()
     bench.take_events()
     before = len(bench.keepalives)
-    bench.wait(SILENCE)
+    bench.wait(SILENCE - 0.5)
+    bench.hear(KeepaliveAck(bench.token))
+    bench.wait(0.5)
     assert bench.take_events() == [GroupSilent(GROUP, True)]
     assert bench.keepalives[-1].flags == WANTS
     assert {one.flags for one in bench.keepalives[before:-1]} == {WANTS | HEARS}
@@ -211,7 +225,9 @@ def test_a_client_that_hears_the_group_no_longer_does_not_wait_with_requests() -
     bench = Bench()
     bench.listen()
     bench.hear(Beacon(10_000))
-    bench.wait(SILENCE)
+    bench.wait(SILENCE - 0.5)
+    bench.hear(KeepaliveAck(bench.token))
+    bench.wait(0.5)
     assert bench.node.listening.spread == 0.0
 
 

@@ -374,7 +374,7 @@ class Client(DatagramNode):
         """See :meth:`~fyrehose_twisted.interfaces.INode.tick`."""
         self._deadline = None
         self._now = now
-        self.listening.tick(now)
+        self.listening.tick(now, self.keepalive.answered_at)
         self._connection.tick(now)
         if self._subscription is not None:
             self._subscription.spread_requests(self.listening.spread)

@@ -11,6 +11,9 @@ from fyrehose_twisted.fyrehose.node.base import NodeOutput
 SILENCE = 3.0
 """Seconds without a BEACON after which a client hears the group no longer: six intervals."""
 
+ANSWER_AGE = 2.0
+"""Seconds after an answer to a KEEPALIVE during which a backbone is taken to be there: two keepalive intervals."""
+
 MAX_SPREAD, SPREAD_PER_LISTENER = 0.05, 0.00025
 """Maximum number of seconds over which clients spread their REQUESTs for the same loss, and its share for each."""
 
@@ -52,9 +55,15 @@ class GroupListening:
             self._set_hears(True, now)
             self._output.events.append(GroupHeard(self.group))
 
-    def tick(self, now: float) -> None:
-        """Detect that the group has fallen silent."""
+    def tick(self, now: float, answered_at: float) -> None:
+        """Detect that the group has fallen silent.
+
+        :param answered_at: time of the latest answer to a KEEPALIVE. A backbone that does not answer is silent itself.
+        """
         if self.group is None or self._silent_at is None or now < self._silent_at:
+            return
+        if now > answered_at + ANSWER_AGE:
+            self._silent_at = now + ANSWER_AGE
             return
         self._silent_at, was_heard = None, self.hears
         self._output.events.append(GroupSilent(self.group, was_heard))
