@@ -6,7 +6,7 @@ import multiprocessing
 import struct
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ class Receipts:
     :ivar last: monotonic nanoseconds of the last of them, by index.
     :ivar faults: messages that were given up, or that came out of order.
     :ivar repaired: messages that arrived as repairs.
+    :ivar completed: indexes of messages with which a delivery began once a repair had arrived.
     """
 
     counts: dict[int, int] = field(default_factory=dict)
@@ -36,6 +37,7 @@ class Receipts:
     last: dict[int, int] = field(default_factory=dict)
     faults: int = 0
     repaired: int = 0
+    completed: set[int] = field(default_factory=set)
 
     def add(self, data: bytes, now: int) -> None:
         """Record a message."""
@@ -52,18 +54,21 @@ class Receipts:
             self.last[index] = max(self.last.get(index, 0), other.last[index])
         self.faults += other.faults
         self.repaired += other.repaired
+        self.completed |= other.completed
 
 
 class SubscriberProcess:
     """A forked process with subscribers.
 
     :param servers: ``HOST:PORT`` for each subscriber.
+    :param hosts: for each subscriber, enters the network namespace in which it opens sockets; empty to stay.
+    :param options: of the configuration of each subscriber.
     """
 
-    def __init__(self, servers: Sequence[str]) -> None:
+    def __init__(self, servers: Sequence[str], hosts: Sequence[Callable[[], object]] = (), **options: Any) -> None:
         context = multiprocessing.get_context("fork")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(self._pipe, theirs, servers))
+        self._process = context.Process(target=_serve, args=(self._pipe, theirs, servers, hosts, options))
         self._process.start()
         theirs.close()
 
@@ -108,27 +113,45 @@ class SubscriberProcess:
         return answer
 
 
-def _serve(parents: Any, pipe: Any, servers: Sequence[str]) -> None:
+def _serve(
+    parents: Any, pipe: Any, servers: Sequence[str], hosts: Sequence[Callable[[], object]], options: dict[str, Any]
+) -> None:
     parents.close()  # Otherwise the pipe would not end with the parent.
     try:
-        run_in_reactor(lambda reactor: _subscribe(reactor, pipe, servers))
+        run_in_reactor(lambda reactor: _subscribe(reactor, pipe, servers, hosts, options))
     except BaseException:
         pipe.send(traceback.format_exc())
 
 
-async def _subscribe(reactor: Any, pipe: Any, servers: Sequence[str]) -> None:
+async def _subscribe(
+    reactor: Any, pipe: Any, servers: Sequence[str], hosts: Sequence[Callable[[], object]], options: dict[str, Any]
+) -> None:
     from twisted.internet.defer import Deferred
 
-    from fyrehose_twisted.fyrehose import Message, SubscriberProtocol, join
+    from fyrehose_twisted.fyrehose import ClientConfig, Message, SubscriberProtocol, join
 
     receipts = Receipts()
     repaired = 0
 
     class Subscriber(SubscriberProtocol):
         expected: int | None = None
+        repaired = 0
+
+        def __init__(self, enter: Callable[[], object] | None) -> None:
+            super().__init__(ClientConfig(**options))
+            self.enter = enter
+
+        def batch_received(self, batch: Any) -> None:
+            if self.enter is not None:  # It may open a socket for a multicast group.
+                self.enter()
+            super().batch_received(batch)
 
         def messages_received(self, messages: Sequence[Message]) -> None:
             now = time.monotonic_ns()
+            repaired = self.node.counters.repaired if self.node is not None else 0
+            if repaired > self.repaired:
+                receipts.completed.add(INDEX.unpack_from(messages[0].data)[0])
+                self.repaired = repaired
             for message in messages:
                 receipts.faults += self.expected not in (None, message.sequence)
                 self.expected = message.sequence + 1
@@ -168,7 +191,12 @@ async def _subscribe(reactor: Any, pipe: Any, servers: Sequence[str]) -> None:
             pipe.send(receipts)
             receipts = Receipts()
 
-    subscribers = [await join(reactor, Subscriber(), server, timeout=JOIN_TIMEOUT) for server in servers]
+    subscribers = []
+    for number, server in enumerate(servers):
+        enter = hosts[number] if hosts else None
+        if enter is not None:
+            enter()
+        subscribers.append(await join(reactor, Subscriber(enter), server, timeout=JOIN_TIMEOUT))
     commands = Commands()
     pipe.send(None)
     reactor.addReader(commands)
