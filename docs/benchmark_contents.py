@@ -227,6 +227,45 @@ RELAY = {
     ),
     "relay-simulated": Table("A simulated tree whose links lose 1 % of the packets", ours=("tree",), plot=""),
 }
+MULTICAST_OTHERS = ("OpenPGM", "NORM", "bare multicast", "bare unicast")
+MULTICAST = {
+    "multicast-cost": Table(
+        "CPU time of the sender of a message, at 200 messages/s",
+        unit="µs",
+        ours=("multicast", "unicast"),
+        others=(*MULTICAST_OTHERS, "bare multicast, one core"),
+        ratios=(
+            of("multicast", "unicast"),
+            of("multicast", "OpenPGM"),
+            of("multicast", "NORM"),
+            Ratio("of bare", "multicast", ("bare multicast",)),
+        ),
+        unplotted=("bare multicast, one core",),
+    ),
+    "multicast-rates": Table(
+        "Highest rates at which everything arrives",
+        unit="messages/s",
+        ours=("multicast", "unicast"),
+        others=MULTICAST_OTHERS,
+        ratios=(of("multicast", "unicast"),),
+        plot="",
+    ),
+    "multicast-repair": Table(
+        "Repairs for 200 subscribers, with 1 % of the packets dropped",
+        ours=("multicast, loss of all", "multicast, own losses", "unicast, own losses"),
+        plot="",
+    ),
+    "multicast-bursts": Table(
+        "Bursts of 64 messages to the group",
+        unit="of a message",
+        ours=("offload to the device", "offload to the kernel", "without"),
+        ratios=(
+            Ratio("kernel of without", "offload to the kernel", ("without",)),
+            Ratio("device of without", "offload to the device", ("without",)),
+        ),
+        plot="",
+    ),
+}
 WAYS_IN = {
     "alone": Table(
         "Publishers that send one datagram at a time",
@@ -404,6 +443,7 @@ GROUPS = (
     COMPILED,
     WAYS_IN,
     RELAY,
+    MULTICAST,
     TAKEOVER,
     JOURNALS,
     PARCELS,
