@@ -42,19 +42,19 @@ class Group:
         self.sender = made.sender.call(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         self.sender.bind((segment.SENDER, 0))
 
-    def send(self, datagrams: int, size: int) -> list[int]:
-        """Send to the group; return how many datagrams each member has received before one that is never lost."""
-        for _ in range(datagrams):
-            self.sender.sendto(bytes(size), (segment.GROUP, segment.GROUP_PORT))
+    def send(self, datagrams: int, size: int) -> list[list[int]]:
+        """Send to the group; return the indexes of the datagrams that each member receives before a short one."""
+        for index in range(datagrams):
+            self.sender.sendto(bytes([index]) + bytes(size - 1), (segment.GROUP, segment.GROUP_PORT))
         self.sender.sendto(b"end", (segment.GROUP, segment.GROUP_PORT))
-        counts = []
+        found = []
         for member in self.members:
             member.settimeout(30)
-            count = 0
-            while member.recv(2_048) != b"end":
-                count += 1
-            counts.append(count)
-        return counts
+            indexes = []
+            while (data := member.recv(2_048)) != b"end":
+                indexes.append(data[0])
+            found.append(indexes)
+        return found
 
     def close(self) -> None:
         """Close all sockets."""
@@ -73,16 +73,16 @@ def test_shared_loss_is_that_of_all_subscribers_and_spares_short_datagrams() -> 
     with segment.Segment(3) as made:
         group = Group(made)
         try:
-            assert group.send(20, 100) == [20, 20, 20]
+            assert group.send(20, 100) == [list(range(20))] * 3
             made.lose(segment.Loss(0.5, True, 100))
-            received = group.send(200, 100)
-            assert len(set(received)) == 1
-            assert 0 < received[0] < 200
-            assert made.lost() == 200 - received[0]
-            assert group.send(20, 50) == [20, 20, 20]
+            first, *others = group.send(200, 100)
+            assert others == [first, first]
+            assert 0 < len(first) < 200
+            assert made.lost() == 200 - len(first)
+            assert group.send(20, 50) == [list(range(20))] * 3
             made.lose(None)
             assert made.lost() == 0
-            assert group.send(20, 100) == [20, 20, 20]
+            assert group.send(20, 100) == [list(range(20))] * 3
         finally:
             group.close()
 
@@ -93,9 +93,9 @@ def test_own_losses_of_subscribers_differ() -> None:
         group = Group(made)
         try:
             made.lose(segment.Loss(0.5, False, 100))
-            received = group.send(200, 100)
-            assert len(set(received)) > 1 or group.send(200, 100) != received
-            assert made.lost() > 0
+            first, second, third = group.send(200, 100)
+            assert first != second != third
+            assert made.lost() == 3 * 200 - len(first) - len(second) - len(third)
         finally:
             group.close()
 
@@ -176,9 +176,10 @@ def test_round_without_losses_has_no_figures_for_a_dropped_packet() -> None:
 
 
 def test_bursts_are_told_with_their_calls() -> None:
-    found = {(100, kind): [bursts.Found(9.0, 1 / 64, 0), bursts.Found(7.0, 1 / 64, 0)] for kind in bursts.KINDS}
+    found = {(100, kind): [bursts.Found(9.0, 1.0, 0), bursts.Found(7.0, 0.5, 0)] for kind in bursts.KINDS}
     rows = tables.burst_rows(found)
     assert rows["100 bytes: CPU time, µs"] == dict.fromkeys(bursts.KINDS, 8.0)
+    assert rows["100 bytes: calls"] == dict.fromkeys(bursts.KINDS, 0.75)
     assert set(rows["100 bytes: calls"]) == columns_of("multicast-bursts")
 
 
