@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import shutil
 import subprocess
 import time
@@ -22,6 +23,7 @@ NAMES = {BARE: "udp", EACH: "each", PGM: "pgm", NORM: "norm"}
 """Names of the systems in the programs."""
 PUBLISH_PORT = 2323
 PATIENCE = 60.0
+"""Seconds within which a program must answer."""
 RECEIVED_AGAIN = 0.1
 """Seconds between two reports of receivers."""
 
@@ -127,9 +129,9 @@ class Receivers:
         """Return the numbers of messages received so far."""
         _stream(self._process.stdin).write("\n")
         _stream(self._process.stdin).flush()
-        line = _stream(self._process.stdout).readline()
-        if not line:
-            raise Unfit("the receivers died")
+        output = _stream(self._process.stdout)
+        if not select.select([output], [], [], PATIENCE)[0] or not (line := output.readline()):
+            raise Unfit("the receivers do not answer")
         return Counted(*map(int, line.split()))
 
     def wait_for(self, messages: int, before: Counted, seconds: float) -> int:
@@ -140,10 +142,6 @@ class Receivers:
             if now.fewest - before.fewest >= messages or time.monotonic() > end:
                 return now.total - before.total
             time.sleep(RECEIVED_AGAIN)
-
-    def cpu_seconds(self) -> float:
-        """Return the CPU seconds of the process."""
-        return cpu_seconds(self._process.pid)
 
     def stop(self) -> None:
         """Kill it."""
@@ -157,8 +155,8 @@ def receive_library(system: str, size: int, hosts: Sequence[Namespace], programs
 
 
 def _wait_until_ready(process: subprocess.Popen[str], name: str, log: Path) -> None:
-    line = _stream(process.stdout).readline()
-    if line != "ready\n":
+    output = _stream(process.stdout)
+    if not select.select([output], [], [], PATIENCE)[0] or output.readline() != "ready\n":
         _kill(process)
         raise Unfit(f"{name} did not start: {log.read_text()[-500:]}")
 
