@@ -9,6 +9,8 @@ Bare senders in C are the floor: one datagram to the group, and one to each subs
 counted in C. The sender has a core for itself. The other one has the publisher, the subscribers, and the work of
 the network, such as to clone a packet for each subscriber. "One core" is the floor if the sender does that, too.
 
+rest: CPU time of the sender in a second without messages.
+
 repair: REQUESTs and repairs with subscribers of the library that lose packets: the same ones, or each its own.
 
 bursts: CPU time and system calls of a backbone for each message of bursts, with and without segmentation offload.
@@ -42,8 +44,8 @@ from results import add_option, given, write
 
 from fyrehose_twisted.process.progress import ProgressBar
 
-COST, REPAIR, BURSTS = "cost", "repair", "bursts"
-PARTS = (COST, REPAIR, BURSTS)
+COST, REST, REPAIR, BURSTS = "cost", "rest", "repair", "bursts"
+PARTS = (COST, REST, REPAIR, BURSTS)
 PACKAGES = {PGM: "libpgm-5.3-0", NORM: "libnorm1"}
 """Debian packages of the libraries."""
 Measured = tuple[dict[str, Rows], dict[str, Any]]
@@ -60,9 +62,7 @@ def numbers(text: str) -> list[int]:
 
 def measure_cost(options: argparse.Namespace, programs: Programs, directory: Path) -> Measured:
     """Measure CPU times of senders."""
-    systems = [system for system in cost.SYSTEMS if system not in programs.missing]
-    if not ours.is_there():
-        systems.remove(ours.MULTICAST)
+    systems = [system for system in cost.SYSTEMS if is_measured(system, programs)]
     total = len(options.subscribers) * options.rounds * len(options.sizes) * (len(systems) + 1)
     load = cost.Load(options.rate, options.seconds)
     with ProgressBar("costs", total=total, unit="measurements") as bar:
@@ -80,6 +80,23 @@ def measure_cost(options: argparse.Namespace, programs: Programs, directory: Pat
         made["multicast-rates"] = tables.case_rows(found.rates)
     rounds = {kind: _listed(values) for kind, values in (("cost", found.messages), ("rates", found.rates))}
     return made, {**rounds, "lost": found.lost, "failures": found.failures}
+
+
+def measure_rest(options: argparse.Namespace, programs: Programs, directory: Path) -> Measured:
+    """Measure CPU times without messages."""
+    systems = [system for system in cost.WITH_TIMERS if is_measured(system, programs)]
+    total = len(options.subscribers) * options.rounds * len(systems)
+    with ProgressBar("rests", total=total, unit="measurements") as bar:
+        found = cost.measure_rest(
+            *(directory, options.rounds, options.subscribers, options.seconds, programs, systems), lambda: bar.update(1)
+        )
+    print("\nms of CPU time of the sender in a second without messages.")
+    return {"multicast-rest": tables.rest_rows(found)}, {"rest": {f"{n} {name}": v for (n, name), v in found.items()}}
+
+
+def is_measured(system: str, programs: Programs) -> bool:
+    """Return whether a system is there."""
+    return system not in programs.missing and (system != ours.MULTICAST or ours.is_there())
 
 
 def measure_repair(options: argparse.Namespace, programs: Programs, directory: Path) -> Measured:
@@ -116,6 +133,7 @@ def measure_bursts(options: argparse.Namespace, programs: Programs, directory: P
 
 MEASURES: dict[str, Callable[[argparse.Namespace, Programs, Path], Measured]] = {
     COST: measure_cost,
+    REST: measure_rest,
     REPAIR: measure_repair,
     BURSTS: measure_bursts,
 }

@@ -242,6 +242,14 @@ MULTICAST = {
         ),
         unplotted=("bare multicast, one core",),
     ),
+    "multicast-rest": Table(
+        "CPU time of the sender in a second without messages",
+        unit="ms",
+        ours=("multicast", "unicast"),
+        others=("OpenPGM", "NORM"),
+        ratios=(of("multicast", "unicast"),),
+        plot="",
+    ),
     "multicast-rates": Table(
         "Highest rates at which everything arrives",
         unit="messages/s",

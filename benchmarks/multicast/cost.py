@@ -20,6 +20,10 @@ SYSTEMS = (MULTICAST, UNICAST, BARE, EACH, PGM, NORM)
 OURS = (MULTICAST, UNICAST)
 TOGETHER = "bare multicast, one core"
 """Bare UDP to the group, where the network takes the time of the sender."""
+WITH_TIMERS = (MULTICAST, UNICAST, PGM, NORM)
+"""Systems that do something without messages."""
+REST_BYTES = 100
+"""Bytes of the messages before a rest."""
 WARM_UP = 1.0
 DRAIN = 2.0
 """Seconds after the last message within which all must arrive."""
@@ -111,6 +115,12 @@ class Stage:
         arrived = self._receivers.wait_for(count, before, drain)
         used = self._sender.cpu_seconds() - cpu
         return Cost(used / count * 1e6, max(count * self._hosts - arrived, 0), count / max(took, 1 / load.rate))
+
+    def rest(self, seconds: float) -> float:
+        """Return the CPU seconds of the sender in a second without messages."""
+        cpu, start = self._sender.cpu_seconds(), time.monotonic()
+        time.sleep(seconds)
+        return (self._sender.cpu_seconds() - cpu) / (time.monotonic() - start)
 
     def highest_rate(self, load: Load) -> float:
         """Return the highest rate at which all receive everything in time: the given one times a power of two."""
@@ -217,3 +227,23 @@ def measure(
                         costs.failures.append(f"{name}, {fan_out} subscribers, {size} bytes: {failure}")
                     progress()
     return costs
+
+
+def measure_rest(
+    directory: Path,
+    rounds: int,
+    fan_outs: Sequence[int],
+    seconds: float,
+    programs: Programs,
+    systems: Sequence[str],
+    progress: Callable[[], object],
+) -> dict[tuple[int, str], list[float]]:
+    """Return the CPU seconds of a second without messages, by number of subscribers and system, of all rounds."""
+    found: dict[tuple[int, str], list[float]] = {}
+    for fan_out in fan_outs:
+        with Segment(fan_out) as segment:
+            for size, system in jobs(rounds, [REST_BYTES], systems):
+                with Stage(system, segment, size, programs, directory) as stage:
+                    found.setdefault((fan_out, system), []).append(stage.rest(seconds))
+                progress()
+    return found

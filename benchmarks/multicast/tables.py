@@ -23,6 +23,14 @@ def case_rows(rounds: Mapping[tuple[int, int, str], Sequence[float]]) -> Rows:
     return rows
 
 
+def rest_rows(rounds: Mapping[tuple[int, str], Sequence[float]]) -> Rows:
+    """Return milliseconds of CPU time of a second without messages: medians over rounds."""
+    rows: Rows = {}
+    for (subscribers, system), values in rounds.items():
+        rows.setdefault(f"{subscribers} subscriber{'s' if subscribers > 1 else ''}", {})[system] = median(values) * 1e3
+    return rows
+
+
 def repair_rows(found: Mapping[str, Sequence[repair.Found]]) -> Rows:
     """Return what was requested and repaired: medians over rounds."""
     rows: Rows = {}

@@ -155,6 +155,12 @@ def test_costs_are_told_as_medians_by_subscribers_and_size() -> None:
     assert columns_of("multicast-rates") == columns_of("multicast-cost") - {cost.TOGETHER}
 
 
+def test_rests_are_told_in_milliseconds() -> None:
+    rows = tables.rest_rows({(200, system): [0.003, 0.001, 0.002] for system in cost.WITH_TIMERS})
+    assert rows == {"200 subscribers": dict.fromkeys(cost.WITH_TIMERS, 2.0)}
+    assert set(cost.WITH_TIMERS) == columns_of("multicast-rest")
+
+
 def test_repairs_are_told_for_a_dropped_packet() -> None:
     rows = tables.repair_rows({case: [FOUND] for case in repair.CASES})
     assert {column for cells in rows.values() for column in cells} == columns_of("multicast-repair")
@@ -192,7 +198,8 @@ def test_benchmark_measures_processes(tmp_path: Path) -> None:
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     measured = json.loads((tmp_path / "multicast.json").read_text("utf-8"))
-    assert list(measured["tables"]) == ["multicast-cost", "multicast-rates", "multicast-repair", "multicast-bursts"]
+    names = ["multicast-cost", "multicast-rates", "multicast-rest", "multicast-repair", "multicast-bursts"]
+    assert list(measured["tables"]) == names
     assert measured["failures"] == []
     costs = measured["tables"]["multicast-cost"]["3 subscribers, 100 bytes"]
     assert set(costs) >= {"multicast", "unicast", "bare multicast", "bare unicast", "bare multicast, one core"}
