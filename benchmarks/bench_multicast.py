@@ -34,7 +34,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 from bench_relay import show
 from multicast import bursts, cost, ours, repair, tables
-from multicast.cores import bind_other
+from multicast.cores import CORES, bind_other
 from multicast.rivals import NORM, PGM, Programs
 from multicast.segment import refusal
 from multicast.tables import Rows
@@ -146,7 +146,7 @@ def _listed(rounds: dict[tuple[int, int, str], list[float]]) -> dict[str, list[f
 def machine(missing: Sequence[str]) -> dict[str, str]:
     """Describe the machine, with the versions of the libraries as the distribution tells them."""
     wanted = ("processor", "cores", "system", "Python", "gcc")
-    facts = {name: fact for name, fact in describe().items() if name in wanted}
+    facts = {name: fact for name, fact in describe().items() if name in wanted} | {"cores": str(len(CORES))}
     for system, package in PACKAGES.items():
         if system not in missing:
             command = ["dpkg-query", "--show", "--showformat=${Version}", package]
