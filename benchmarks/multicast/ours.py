@@ -17,7 +17,7 @@ from race.servers import cpu_seconds
 
 from fyrehose_twisted.fyrehose.wire.codec import encode
 from fyrehose_twisted.fyrehose.wire.packets import Flags, Keepalive
-from multicast.cores import bind_sender
+from multicast.cores import prepare_sender
 from multicast.rivals import PUBLISH_PORT, Programs, Receivers
 from multicast.segment import GROUP, GROUP_PORT, SENDER, Segment, address, close_all, join_group
 
@@ -55,7 +55,7 @@ class Backbone:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         with self._log.open("wb") as output:
             self._process = subprocess.Popen(
-                command, stdout=output, stderr=output, preexec_fn=bind_sender, env=environment
+                command, stdout=output, stderr=output, preexec_fn=prepare_sender, env=environment
             )
         try:
             self._wait()

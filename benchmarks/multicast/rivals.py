@@ -14,7 +14,7 @@ from typing import IO, NamedTuple
 from parcels.nodes import Unfit
 from race.servers import cpu_seconds, program
 
-from multicast.cores import bind_other, bind_sender
+from multicast.cores import prepare_receivers, prepare_sender
 from multicast.segment import GROUP, GROUP_PORT, SENDER, Namespace, Segment, address
 
 HERE = Path(__file__).parent
@@ -84,7 +84,7 @@ class Sender:
         command += [str(GROUP_PORT), str(PUBLISH_PORT), str(len(segment.subscribers) if system == EACH else 0)]
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=errors, text=True, preexec_fn=bind_sender
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, preexec_fn=prepare_sender
             )
         _wait_until_ready(self._process, system, log)
 
@@ -121,7 +121,7 @@ class Receivers:
                 stderr=errors,
                 text=True,
                 pass_fds=descriptors,
-                preexec_fn=bind_other,
+                preexec_fn=prepare_receivers,
             )
         _wait_until_ready(self._process, "receivers", log)
 
