@@ -79,7 +79,7 @@ def takes_those_that_hear_for_no_subscribers(patch: Patch) -> None:
 
 
 def forgets_what_it_has_repaired_for_all(patch: Patch) -> None:
-    def requested(self: RepairGatherer, first: int, last: int, now: float) -> Gathered:
+    def requested(self: RepairGatherer, first: int, last: int, listeners: int, now: float) -> Gathered:
         return Gathered([], [(first, last)], 0)
 
     patch.setattr(RepairGatherer, "requested", requested)

@@ -270,12 +270,12 @@ class RepairDispatcher:
         alone = [(first, min(last, shared_from - 1))] if first < shared_from else []
         if shared_from > last:
             return self._send_again(client.address, alone, now)
-        gathered = self._gatherer.requested(shared_from, last, now)
+        audience = self._client_table.audience
+        gathered = self._gatherer.requested(shared_from, last, audience.listeners, now)
         self._counters.gathered += gathered.ignored
         refusal = self._send_again(client.address, alone + gathered.alone, now)
-        group = self._client_table.audience.group
-        if gathered.group and group is not None:
-            refusal = self._send_again(group, gathered.group, now) or refusal
+        if gathered.group and audience.group is not None:
+            refusal = self._send_again(audience.group, gathered.group, now) or refusal
             self._counters.repaired_for_all += sum(end - start + 1 for start, end in gathered.group)
         return refusal
 

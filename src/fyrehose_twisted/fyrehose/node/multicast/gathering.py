@@ -8,8 +8,12 @@ from typing import NamedTuple
 from fyrehose_twisted.ranges import RangeSet
 
 GATHERING_TIME = 0.1
-"""Seconds in which a second REQUEST for a number counts as another client's; up to twice as many. Clients spread their
+"""Seconds in which REQUESTs for a number add up, as those of several clients; up to twice as many. Clients spread their
 REQUESTs over at most half of this time."""
+
+LISTENERS_PER_REQUEST, MAX_REQUESTS = 50, 8
+"""Clients that hear the group for each REQUEST beyond the second that makes a loss count as shared, and the maximum.
+Many clients lose the same message now and then without sharing a loss, and an answer to the group costs all of them."""
 
 ANSWER_TIME = 0.01
 """Seconds for which REQUESTs are ignored after an answer to the group; up to twice as many. The shortest time after
@@ -64,24 +68,32 @@ class _Recent:
             self._current, self._until = RangeSet(), now + self._seconds
 
 
+def shared_from(listeners: int) -> int:
+    """Return the number of REQUESTs from which on a loss counts as shared, if so many clients hear the group."""
+    return min(2 + listeners // LISTENERS_PER_REQUEST, MAX_REQUESTS)
+
+
 class RepairGatherer:
     """Decides which repairs go to the multicast group.
 
-    The first client that asks for a number is answered alone and at once. If another one asks, too, the loss is shared,
-    and all are answered: once, however many there are.
+    The first clients that ask for a number are answered alone and at once. If more ask for it, the loss is shared, and
+    all are answered: once, however many there are.
     """
 
     def __init__(self, now: float) -> None:
-        self._asked = _Recent(GATHERING_TIME, now)
+        self._asked = [_Recent(GATHERING_TIME, now) for _ in range(MAX_REQUESTS - 1)]
         self._answered = _Recent(ANSWER_TIME, now)
         self._repaired = _Recent(GROUP_PAUSE, now)
 
-    def requested(self, first: int, last: int, now: float) -> Gathered:
-        """Handle a REQUEST of a client that hears the group."""
+    def requested(self, first: int, last: int, listeners: int, now: float) -> Gathered:
+        """Handle a REQUEST of one of ``listeners`` clients that hear the group."""
         answered, rest = self._answered.split(((first, last),), now)
         again, rest = self._repaired.split(rest, now)
-        shared, alone = self._asked.split(rest, now)
-        self._asked.add(alone, now)
+        shared, alone = rest, list[tuple[int, int]]()
+        for asked in self._asked[: shared_from(listeners) - 1]:
+            shared, others = asked.split(shared, now)
+            asked.add(others, now)
+            alone += others
         self._answered.add(shared, now)
         self._repaired.add(shared, now)
         return Gathered(sorted(again + alone), shared, sum(end - start + 1 for start, end in answered))
