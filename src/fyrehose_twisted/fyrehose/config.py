@@ -132,6 +132,7 @@ class BackboneConfig:
         subscriber waits for repairs from the older half of the retransmit buffer that no durable journal holds.
         ``None`` turns this backpressure off.
     :ivar multicast: multicast group to which messages are sent once for all clients that hear it; ``None`` for none.
+    :ivar stream: URI of the stream. MACs of another stream with the same secret are wrong.
     """
 
     max_clients: int = 1_024
@@ -145,6 +146,7 @@ class BackboneConfig:
     retransmit: int = 32 * 2**20
     min_rate: float | None = 2**20
     multicast: Address | None = None
+    stream: str = ""
 
     def __post_init__(self) -> None:
         if self.multicast is not None:
@@ -212,6 +214,15 @@ class Start(Enum):
     OLDEST = "oldest"
 
 
+class MacPolicy(Enum):
+    """Use of MACs by a client with a secret."""
+
+    OFF = "off"
+    OFFER = "offer"
+    """Accept DELIVERs without a MAC from a backbone that answers as if it had none."""
+    REQUIRE = "require"
+
+
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
     """Settings of a client.
@@ -227,6 +238,7 @@ class ClientConfig:
     :ivar dialect: protocol version. Version 1 has no flags, so its clients always subscribe and journal.
     :ivar watch: receive the progress of durable journals continuously.
     :ivar secret: shared secret of the backbone; requires ``address``.
+    :ivar mac: use of MACs, which require the secret. ``REQUIRE`` without a secret is an error.
     :ivar address: ADDR and PORT to announce; by default the source address of the packet.
     :ivar ip_versions: IP versions of the hosts that this client can send repairs to, such as ``(4, 6)``. By default
         the backbone is told of none, and assumes the IP version by which it knows the client.
@@ -245,6 +257,7 @@ class ClientConfig:
     dialect: Dialect = Dialect.V2
     watch: bool = False
     secret: bytes | None = field(default=None, repr=False)
+    mac: MacPolicy = MacPolicy.OFFER
     address: Address = ANY_ADDRESS
     ip_versions: tuple[int, ...] = ()
     multicast: bool = False
@@ -263,9 +276,16 @@ class ClientConfig:
             raise ConfigurationError(
                 "dialect v1 has no flags and no token, so its clients subscribe, journal and have no secret; use v2"
             )
+        if self.mac is MacPolicy.REQUIRE and self.secret is None:
+            raise ConfigurationError("MACs are made with the shared secret; to require them, pass the secret")
         if self.watch and self.dialect is Dialect.V1:
             raise ConfigurationError("dialect v1 cannot watch journals; use v2")
         if self.multicast and (self.dialect is Dialect.V1 or not self.subscribe):
             raise ConfigurationError("only subscribers with dialect v2 can listen to a multicast group")
         if self.secret is not None:
             check_secret(self.secret)
+
+    @property
+    def wants_macs(self) -> bool:
+        """Whether the client asks for MACs."""
+        return self.secret is not None and self.mac is not MacPolicy.OFF

@@ -145,6 +145,18 @@ class GroupSilent(NamedTuple):
     was_heard: bool
 
 
+class MacsAgreed(NamedTuple):
+    """Event: the backbone has proved that it knows the secret, so nothing without its MAC is accepted from now on."""
+
+    backbone: Address
+
+
+class MacsNotOffered(NamedTuple):
+    """Event: the backbone has answered without a MAC, so a forged DELIVER would be accepted."""
+
+    backbone: Address
+
+
 class KeepaliveAcked(NamedTuple):
     """Event: a KEEPALIVE was answered after ``round_trip`` seconds."""
 

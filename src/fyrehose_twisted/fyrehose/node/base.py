@@ -55,8 +55,13 @@ class DatagramNode:
             packet = decode(datagram, truncated=truncated)
         except MalformedPacket as error:
             self._drop(error.reason, peer, str(error), now)
-        else:
+            return
+        if self._admits(packet, peer, now):
             self.receive(packet, peer, now)
+
+    def _admits(self, packet: Packet, peer: Address, now: float) -> bool:
+        """Return whether to handle a packet, as far as its MAC is concerned; drop it if not."""
+        return True
 
     def _drop(self, reason: str, peer: Address, detail: str, now: float) -> None:
         event = self.drops.record(reason, peer, detail, now)

@@ -15,10 +15,12 @@ from fyrehose_twisted.fyrehose.wire.extension import decode_extension, encode_ex
 from fyrehose_twisted.fyrehose.wire.packets import (
     AGAIN,
     CONFIRM,
+    MAC_SIZE,
     MAX_DATA,
     MAX_SEQUENCE,
     PUSH_HOPS,
     TOKEN_SIZE,
+    WITH_MAC,
     Asked,
     Beacon,
     Deliver,
@@ -49,6 +51,7 @@ KEEPALIVE_V1 = struct.Struct(">B4sH")
 KEEPALIVE_V2 = struct.Struct(">B4sHHI16s")
 KEEPALIVE6 = struct.Struct(">B16sHHI16s")
 ACK_V2_SIZE = 17
+ACK_WITH_MAC_SIZE = 49
 
 _WITH_IPV6 = {PacketType.REQUEST: PacketType.REQUEST6, PacketType.FORWARD: PacketType.FORWARD6}
 
@@ -60,27 +63,36 @@ def encode(packet: Packet) -> bytes:
     :raises UnencodableMessage: if a field is out of range.
     """
     match packet:
-        case Deliver(sequence, data, fetched):
-            return encode_deliver(sequence, data, fetched=fetched)
+        case Deliver(sequence, data, fetched, mac):
+            return encode_deliver(sequence, data, fetched=fetched, mac=mac)
         case Push(data, dialect, confirm, again, hops):
             return encode_push(data, dialect, confirm, again, hops)
         case Request(address, first, last):
             return _encode_range(PacketType.REQUEST, address, first, last)
-        case Forward(address, first, last):
-            return _encode_range(PacketType.FORWARD, address, first, last)
+        case Forward(address, first, last, mac):
+            return _encode_range(PacketType.FORWARD, address, first, last, WITH_MAC * mac)
         case Keepalive(address, flags, token, dialect):
             return _encode_keepalive(address, flags, token, dialect)
-        case KeepaliveAck(token):
+        case KeepaliveAck(token, stream_id, mac):
             if len(token) not in (0, TOKEN_SIZE):
                 raise UnencodableMessage(f"token of {len(token)} bytes; it must have 16, or none in version 1")
-            return bytes([PacketType.KEEPALIVE_ACK]) + token
+            if not stream_id and not mac:
+                return bytes([PacketType.KEEPALIVE_ACK]) + token
+            if (len(token), len(stream_id), len(mac)) != (TOKEN_SIZE, TOKEN_SIZE, MAC_SIZE):
+                raise UnencodableMessage("token, stream id and MAC of a KEEPALIVE-ACK must have 16 bytes each")
+            return bytes([PacketType.KEEPALIVE_ACK | WITH_MAC]) + token + stream_id + mac
         case Holds() | Status() | Asked() | Leader() | Head() | Depth() | Group() | Beacon():
             return encode_extension(packet)
 
 
-def encode_deliver(sequence: int, data: Datagram, *, fetched: bool = False) -> bytes:
+def encode_deliver(sequence: int, data: Datagram, *, fetched: bool = False, mac: bytes = b"") -> bytes:
     """Return a DELIVER. For the errors, see :func:`encode`."""
-    return _data_header(PacketType.FETCHED if fetched else PacketType.DELIVER, len(data), sequence) + data
+    kind = PacketType.FETCHED if fetched else PacketType.DELIVER
+    if not mac:
+        return _data_header(kind, len(data), sequence) + data
+    if len(mac) != MAC_SIZE:
+        raise UnencodableMessage(f"MAC of {len(mac)} bytes; it must have {MAC_SIZE}")
+    return _data_header(kind | WITH_MAC, len(data), sequence) + data + mac
 
 
 def encode_push(
@@ -110,12 +122,12 @@ def _data_header(kind: int, size: int, sequence: int) -> bytes:
     return DATA_HEADER.pack(kind, size, sequence >> 32, sequence & 0xFFFFFFFF)
 
 
-def _encode_range(kind: PacketType, address: Address, first: int, last: int) -> bytes:
+def _encode_range(kind: PacketType, address: Address, first: int, last: int, mark: int = 0) -> bytes:
     if not 0 <= first <= last <= MAX_SEQUENCE:
         raise UnencodableMessage(f"range {first}..{last} is empty or outside 0..{MAX_SEQUENCE}")
     host, port = pack_address(address)
     layout, kind = range_layout(kind, host)
-    return layout.pack(kind, host, port, first >> 32, first & 0xFFFFFFFF, last >> 32, last & 0xFFFFFFFF)
+    return layout.pack(kind | mark, host, port, first >> 32, first & 0xFFFFFFFF, last >> 32, last & 0xFFFFFFFF)
 
 
 def range_layout(kind: PacketType, host: bytes) -> tuple[struct.Struct, PacketType]:
@@ -154,13 +166,17 @@ def decode(datagram: Datagram, *, truncated: bool = False) -> Packet:
         raise MalformedPacket("empty", "datagram of 0 bytes has no type")
     match datagram[0]:
         case PacketType.DELIVER | PacketType.FETCHED:
-            return _decode_deliver(datagram)
+            return _decode_deliver(datagram, 0)
+        case 0x81 | 0xC1:
+            return _decode_deliver(datagram, MAC_SIZE)
         case 0x02 | 0x42 | 0x82 | 0xC2:
             return _decode_push(datagram)
         case PacketType.REQUEST | PacketType.REQUEST6:
             return Request(*_decode_range(datagram))
         case PacketType.FORWARD | PacketType.FORWARD6:
             return Forward(*_decode_range(datagram))
+        case 0x88 | 0xC8:
+            return Forward(*_decode_range(datagram), mac=True)
         case PacketType.KEEPALIVE:
             return _decode_keepalive(datagram)
         case PacketType.KEEPALIVE6:
@@ -169,23 +185,31 @@ def decode(datagram: Datagram, *, truncated: bool = False) -> Packet:
             if len(datagram) not in (1, ACK_V2_SIZE):
                 raise MalformedPacket("size", f"KEEPALIVE-ACK of {len(datagram)} bytes; it has 17, or 1 in version 1")
             return KeepaliveAck(bytes(datagram[1:]))
+        case 0xA0:
+            if len(datagram) != ACK_WITH_MAC_SIZE:
+                raise MalformedPacket(
+                    "size", f"KEEPALIVE-ACK with a MAC of {len(datagram)} bytes; it has {ACK_WITH_MAC_SIZE}"
+                )
+            return KeepaliveAck(bytes(datagram[1:17]), bytes(datagram[17:33]), bytes(datagram[33:]))
         case PacketType.EXTENSION:
             return decode_extension(bytes(datagram))
         case unknown:
             raise MalformedPacket("unknown_type", f"type byte {unknown:#04x} is not one of the protocol's")
 
 
-def _decode_deliver(datagram: Datagram) -> Deliver:
-    if len(datagram) < DATA_HEADER.size:
-        raise MalformedPacket("size", f"DELIVER of {len(datagram)} bytes; its header alone has 9")
-    kind, length, high, low = DATA_HEADER.unpack_from(datagram)
-    if length != len(datagram) - DATA_HEADER.size:
+def _decode_deliver(datagram: Datagram, mac_size: int) -> Deliver:
+    if len(datagram) < DATA_HEADER.size + mac_size:
         raise MalformedPacket(
-            "length", f"DELIVER declares {length} bytes of DATA, but has {len(datagram) - DATA_HEADER.size}"
+            "size", f"DELIVER of {len(datagram)} bytes; header and MAC alone have {DATA_HEADER.size + mac_size}"
         )
+    kind, length, high, low = DATA_HEADER.unpack_from(datagram)
+    end = len(datagram) - mac_size
+    if length != end - DATA_HEADER.size:
+        raise MalformedPacket("length", f"DELIVER declares {length} bytes of DATA, but has {end - DATA_HEADER.size}")
     if length > MAX_DATA:
         raise MalformedPacket("length", f"DELIVER of {length} bytes of DATA is over {MAX_DATA}")
-    return Deliver(high << 32 | low, bytes(datagram[DATA_HEADER.size :]), kind == PacketType.FETCHED)
+    data = bytes(datagram[DATA_HEADER.size : end])
+    return Deliver(high << 32 | low, data, kind & ~WITH_MAC == PacketType.FETCHED, bytes(datagram[end:]))
 
 
 def _decode_push(datagram: Datagram) -> Push:
@@ -212,7 +236,7 @@ def _decode_push(datagram: Datagram) -> Push:
 
 
 def _decode_range(datagram: Datagram) -> tuple[Address, int, int]:
-    kind = PacketType(datagram[0])
+    kind = PacketType(datagram[0] & ~WITH_MAC)
     is_wide = kind in (PacketType.REQUEST6, PacketType.FORWARD6)
     layout = RANGE6 if is_wide else RANGE
     if len(datagram) != layout.size:

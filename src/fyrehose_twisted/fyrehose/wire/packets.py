@@ -56,6 +56,16 @@ class PacketType(IntEnum):
     """KEEPALIVE of version 2 whose ADDR is an IPv6 address."""
 
 
+MAC_SIZE = 16
+"""Size of a MAC in bytes. Of 8 bytes, a sender of 10 million forgeries a second would hit one in 60,000 years for a
+single message, but one of a thousand receivers in 60 years; with 16 bytes, no rate matters."""
+
+WITH_MAC = 0x80
+"""Extension: bit in the type byte of a DELIVER, FETCHED or KEEPALIVE-ACK with a MAC, and of a FORWARD that asks for
+DELIVERs with MACs. Only clients with the flag :attr:`Flags.MAC` receive them, and those that repair such clients send
+them."""
+
+
 CONFIRM = 0x80
 """Bit in the type byte of a PUSH that requests the DELIVER at the sender's own address (001, rule 5)."""
 
@@ -92,6 +102,8 @@ class Flags(IntFlag):
     """The client can listen to a multicast group, and is told by GROUP of the one that the backbone sends to."""
     HEARS = 0x200
     """The client hears that group, so it needs no DELIVERs of its own."""
+    MAC = 0x400
+    """The client has the shared secret, and wants a MAC in each DELIVER."""
 
 
 class Dialect(IntEnum):
@@ -109,6 +121,8 @@ class Deliver:
     data: bytes
     fetched: bool = False
     """Extension: a repair of another client, which the backbone passes on."""
+    mac: bytes = b""
+    """Extension: MAC of 16 bytes; ``b""`` for a packet without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +154,8 @@ class Forward:
     address: Address
     first: int
     last: int
+    mac: bool = False
+    """Extension: answer with MACs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +170,15 @@ class Keepalive:
 
 @dataclass(frozen=True, slots=True)
 class KeepaliveAck:
-    """Answer of the backbone with the token of the KEEPALIVE; ``b""`` in version 1."""
+    """Answer of the backbone with the token of the KEEPALIVE; ``b""`` in version 1.
+
+    Extension: to a client that wants MACs, it names the id of the stream, of 16 bytes, and has a MAC over the token
+    under the key of that stream.
+    """
 
     token: bytes
+    stream_id: bytes = b""
+    mac: bytes = b""
 
 
 class Holding(NamedTuple):

@@ -7,7 +7,7 @@ If a run has other contents than expected, the caller decodes its datagrams one 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, pairwise
 from socket import inet_ntoa
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from fyrehose_twisted.fyrehose.wire.codec import (
     push_header,
     range_layout,
 )
-from fyrehose_twisted.fyrehose.wire.packets import AGAIN, CONFIRM, MAX_DATA, PUSH_HOPS, Dialect, PacketType
+from fyrehose_twisted.fyrehose.wire.packets import AGAIN, CONFIRM, MAX_DATA, PUSH_HOPS, WITH_MAC, Dialect, PacketType
 
 VECTOR_MINIMUM = 12
 """Minimum number of datagrams for which columns are faster than one header after the other."""
@@ -35,6 +35,7 @@ NUMPY_MINIMUM = 128
 
 _PUSHES = tuple(int(PacketType.PUSH | confirm | again) for confirm in (0, CONFIRM) for again in (0, AGAIN))
 _DELIVER = int(PacketType.DELIVER)
+_RANGES = int(PacketType.REQUEST), int(PacketType.FORWARD), int(PacketType.FORWARD | WITH_MAC)
 _SEQUENCE = struct.Struct(">HI")
 _SEQUENCE_OFFSET = 3
 _TYPE_AND_LENGTH = PUSH_V1_HEADER
@@ -77,7 +78,7 @@ def decode_ranges(buffer: bytearray, run: DatagramRun) -> tuple[Address, list[tu
     :return: ``None`` if they are malformed, or have different types or addresses.
     """
     start, stop, size, _, _, truncated = run
-    if truncated or size != RANGE.size or buffer[start] not in (PacketType.REQUEST, PacketType.FORWARD):
+    if truncated or size != RANGE.size or buffer[start] not in _RANGES:
         return None
     rows = list(RANGE.iter_unpack(memoryview(buffer)[start:stop]))
     (_, host, port), *others = {row[:3] for row in rows}
@@ -168,29 +169,33 @@ def encode_pushes(messages: Sequence[bytes], dialect: Dialect, confirm: bool, ag
     return bursts
 
 
-def split_delivers(buffer: bytearray, run: DatagramRun) -> list[tuple[int, list[bytes]]] | None:
+def split_delivers(
+    buffer: bytearray, run: DatagramRun, *, kind: int = _DELIVER, trailer: int = 0
+) -> list[tuple[int, list[bytes]]] | None:
     """Return copies of the DATA of a run of DELIVERs, each stretch of rising numbers with its first number.
 
+    :param kind: type byte that they must have.
+    :param trailer: number of bytes after DATA.
     :return: ``None`` if anything in the run is no DELIVER.
     """
     start, stop, size, count, _, truncated = run
-    if truncated or size < DATA_HEADER.size:
+    if truncated or size < DATA_HEADER.size + trailer:
         return None
-    kind, length, high, low = DATA_HEADER.unpack_from(buffer, start)
-    if kind != PacketType.DELIVER or length != size - DATA_HEADER.size or length > MAX_DATA:
+    found, length, high, low = DATA_HEADER.unpack_from(buffer, start)
+    if found != kind or length != size - DATA_HEADER.size - trailer or length > MAX_DATA:
         return None
     first = high << 32 | low
     if count == 1:
-        return [(first, [bytes(buffer[start + DATA_HEADER.size : stop])])]
+        return [(first, [bytes(buffer[start + DATA_HEADER.size : stop - trailer])])]
     if _count_uniform(buffer, start, stop, size, count) != count:
         return None
     # The fastest way in Python to split a buffer into pieces of equal size.
-    pieces = struct.iter_unpack(f"{DATA_HEADER.size}x{length}s", memoryview(buffer)[start:stop])
+    pieces = struct.iter_unpack(f"{DATA_HEADER.size}x{length}s{trailer}x", memoryview(buffer)[start:stop])
     data: list[bytes] = [piece for (piece,) in pieces]
     if _is_consecutive(buffer, start, stop, size, count, first):
         return [(first, data)]
     if count < NUMPY_MINIMUM:
-        halves = struct.iter_unpack(f">{_SEQUENCE_OFFSET}xHI{length}x", memoryview(buffer)[start:stop])
+        halves = struct.iter_unpack(f">{_SEQUENCE_OFFSET}xHI{length + trailer}x", memoryview(buffer)[start:stop])
         numbers = [upper << 32 | lower for upper, lower in halves]
         starts = [0, *(row for row, (one, other) in enumerate(pairwise(numbers), 1) if other != one + 1)]
         return [(numbers[row], data[row:end]) for row, end in zip(starts, [*starts[1:], count], strict=True)]
@@ -211,11 +216,18 @@ class DeliverRun(NamedTuple):
     """DATA of each message."""
 
 
-def split_batch(batch: Batch) -> Iterator[DeliverRun | DatagramRun]:
-    """Yield the contents of a batch in order: its DELIVERs as runs that are as long as possible, and all else."""
+RunSplitter = Callable[[bytearray, DatagramRun], list[tuple[int, list[bytes]]] | None]
+"""Function with the parameters and the result of :func:`split_delivers`."""
+
+
+def split_batch(batch: Batch, split: RunSplitter = split_delivers) -> Iterator[DeliverRun | DatagramRun]:
+    """Yield the contents of a batch in order: its DELIVERs as runs that are as long as possible, and all else.
+
+    :param split: finds the DELIVERs.
+    """
     pending: DeliverRun | None = None
     for run in batch.runs:
-        delivers = split_delivers(batch.buffer, run)
+        delivers = split(batch.buffer, run)
         if delivers is None:
             if pending is not None:
                 yield pending

@@ -31,6 +31,7 @@ from fyrehose_twisted.fyrehose.node.backbone.stream_claims import StreamClaims
 from fyrehose_twisted.fyrehose.node.base import DatagramNode, earliest
 from fyrehose_twisted.fyrehose.wire.address import can_be_packed
 from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, encode
+from fyrehose_twisted.fyrehose.wire.mac import MAX_WITH_MAC
 from fyrehose_twisted.fyrehose.wire.packets import (
     AGAIN,
     ANY_ADDRESS,
@@ -43,7 +44,6 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     Holding,
     Holds,
     Keepalive,
-    KeepaliveAck,
     Packet,
     PacketType,
     Push,
@@ -151,6 +151,7 @@ class Backbone(DatagramNode):
         """
         self.config = config
         self._client_table.config = config
+        self._client_table.macs.set_secret(config.secret)
         self._request_budgets.rate, self._request_budgets.burst = config.request_rate, config.request_burst
         self._request_budgets.limit = config.max_clients
         self.repair_dispatcher.reconfigure(config)
@@ -177,6 +178,20 @@ class Backbone(DatagramNode):
             if row >= pushes:
                 self._receive_datagram(datagram, run.peer, run.truncated, now)
 
+    @property
+    def mac_clients(self) -> int:
+        """Number of clients that get MACs."""
+        return sum(self._client_table.macs.is_taken(client.flags) for client in self._client_table)
+
+    def _admits(self, packet: Packet, peer: Address, now: float) -> bool:
+        if not isinstance(packet, Deliver):
+            return True
+        client = self._client_table.get_by_source(peer) or self._client_table.get(peer)
+        reason = self._client_table.macs.refusal_reason(packet, 0 if client is None else client.flags)
+        if reason is not None:
+            self._drop(reason, peer, f"DELIVER {packet.sequence} of a client ({reason})", now)
+        return reason is None
+
     def receive(self, packet: Packet, peer: Address, now: float) -> None:
         """Handle a packet from ``peer``."""
         match packet:
@@ -202,7 +217,7 @@ class Backbone(DatagramNode):
         """Number a message and deliver it to all subscribers (000, backbone rules 3 and 5)."""
         if not self._client_table.may_push(peer):
             self._drop("push_not_allowed", peer, "PUSH from an address that may not publish", now)
-        elif len(push.data) > MAX_DELIVERABLE:
+        elif len(push.data) > self._max_data:
             self._drop("too_long", peer, f"PUSH of {len(push.data)} bytes cannot be delivered over IPv4", now)
         elif self._push_backlog.is_duplicate(push.data):
             self.drops.counts["held_already"] += 1
@@ -238,7 +253,8 @@ class Backbone(DatagramNode):
         own = self._own_address(client)
         if can_be_asked(client, flags) and can_be_packed(own):
             self._claims.record_query(client)
-            self._send(encode(Forward(own, 1, MAX_SEQUENCE)), client)
+            with_macs = self._client_table.macs.is_taken(flags)
+            self._send(encode(Forward(own, 1, MAX_SEQUENCE, with_macs)), client)
 
     def holds_received(self, holds: Holds, peer: Address, now: float) -> None:
         """Record the progress of a durable journal."""
@@ -359,11 +375,16 @@ class Backbone(DatagramNode):
         if self.state is not BackboneState.SERVING or not self._client_table.may_push(run.peer):
             return 0
         pushes = count_leading_pushes(batch.buffer, run)
-        fit = pushes < self.sequencer.remaining and run.size - DATA_HEADER.size <= MAX_DELIVERABLE
+        fit = pushes < self.sequencer.remaining and run.size - DATA_HEADER.size <= self._max_data
         if not fit or self._push_backlog.has_duplicate(batch, run):
             return 0
         room = self.repair_dispatcher.publish_allowance(now)
         return pushes if room >= pushes * run.size else max(0, ceil(room / run.size))
+
+    @property
+    def _max_data(self) -> int:
+        """Maximum size in bytes of DATA that all clients can get."""
+        return MAX_WITH_MAC if self._client_table.subscribers_with_macs else MAX_DELIVERABLE
 
     def _publish(self, push: Push, peer: Address, now: float) -> None:
         if self.state is not BackboneState.SERVING:
@@ -415,9 +436,11 @@ class Backbone(DatagramNode):
             status = self._make_status(keepalive.token, watches=bool(keepalive.flags & _WATCHES))
             self._send(encode(status), address)
         group = self.config.multicast
-        if group is not None and keepalive.flags & _LISTENING == _MULTICAST and ":" not in address[0]:
+        macs = self._client_table.macs
+        may_listen = not macs.is_open or macs.is_taken(keepalive.flags)
+        if may_listen and group is not None and keepalive.flags & _LISTENING == _MULTICAST and ":" not in address[0]:
             self._send(encode(Group(keepalive.token, group)), address)
-        self._send(encode(KeepaliveAck(keepalive.token)), address)
+        self._send(encode(macs.make_ack(keepalive.token, keepalive.flags)), address)
 
     def _repair(self, address: Address, first: int, last: int, now: float) -> str | None:
         """Send or request ``first`` to ``last`` for a client. Return the reason if that is impossible."""

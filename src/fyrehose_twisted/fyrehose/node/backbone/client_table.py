@@ -10,6 +10,7 @@ from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.events import ClientTraffic, ServedClient
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient
+from fyrehose_twisted.fyrehose.node.mac.offering import MacOffer
 from fyrehose_twisted.fyrehose.node.multicast.audience import Audience
 from fyrehose_twisted.fyrehose.wire.address import can_be_packed
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, Flags, Keepalive
@@ -67,6 +68,8 @@ class _AddressGroup:
 # As numbers, because operators of IntFlag are slow.
 _IPV4, _IPV6 = int(Flags.IPV4), int(Flags.IPV6)
 _REACH = _IPV4 | _IPV6
+_NOSUBSCRIBE, _MULTICAST, _MAC = int(Flags.NOSUBSCRIBE), int(Flags.MULTICAST), int(Flags.MAC)
+_REPAIRS = _REACH | _MAC
 
 
 def can_be_asked(address: Address, flags: int) -> bool:
@@ -82,10 +85,12 @@ class Destination(NamedTuple):
     """What matters of the address of a requester.
 
     :ivar is_loopback: whether only clients on the host of the backbone can send to it, and it can send to no others.
+    :ivar wants_macs: whether it accepts repairs only from clients that can make MACs.
     """
 
     version: int
     is_loopback: bool
+    wants_macs: bool = False
 
 
 def can_repair(client: ServedClient, destination: Destination | None) -> bool:
@@ -96,9 +101,20 @@ def can_repair(client: ServedClient, destination: Destination | None) -> bool:
     host = client.address[0]
     if destination is None or destination.is_loopback != is_loopback(host):
         return False
+    if destination.wants_macs and not client.flags & _MAC:
+        return False
     if destination.version == 4:
         return ":" not in host or bool(client.flags & _IPV4)
     return bool(client.flags & _IPV6)
+
+
+def can_be_fetched(client: ServedClient, destination: Destination | None) -> bool:
+    """Return whether the backbone can ask a client for messages that it passes on to a requester.
+
+    What a client has sent without a MAC must not get one of the backbone.
+    """
+    is_trusted = destination is None or not destination.wants_macs or bool(client.flags & _MAC)
+    return is_trusted and can_be_asked(client.address, client.flags)
 
 
 class Repairers(NamedTuple):
@@ -130,11 +146,14 @@ class ClientTable:
     :ivar departures: total number of clients that left or stopped to store messages.
     :ivar unlisted: traffic of all addresses that publish without being clients.
     :ivar audience: clients that listen to the multicast group.
+    :ivar macs: MACs for the clients that want them.
     """
 
     def __init__(self, config: BackboneConfig) -> None:
         self._subscriber_group = _AddressGroup(Flags.NOSUBSCRIBE)
         self.audience = Audience(config.multicast)
+        self.macs = MacOffer(config)
+        self._subscriber_group_with_macs = _AddressGroup(Flags.NOSUBSCRIBE)
         self.config = config
         self.departures = 0
         self.unlisted = ClientTraffic()
@@ -147,14 +166,39 @@ class ClientTable:
 
     @property
     def subscribers(self) -> tuple[Address, ...]:
-        """Where to send messages: the addresses of clients without NOSUBSCRIBE, where those that hear the multicast
-        group are replaced by it; the same tuple object until they change."""
-        return self.audience.destinations(self._subscriber_group.addresses)
+        """Where to send messages without MACs: the addresses of clients without NOSUBSCRIBE, where those that hear the
+        multicast group are replaced by it; the same tuple object until they change."""
+        addresses = self._subscriber_group.addresses
+        return addresses if self.macs.is_open else self.audience.destinations(addresses)
+
+    @property
+    def subscribers_with_macs(self) -> tuple[Address, ...]:
+        """Where to send messages with MACs, as :attr:`subscribers`."""
+        addresses = self._subscriber_group_with_macs.addresses
+        return self.audience.destinations(addresses) if self.macs.is_open else addresses
 
     @property
     def subscriber_count(self) -> int:
         """Number of clients without NOSUBSCRIBE."""
-        return len(self._subscriber_group.addresses) + self.audience.listeners
+        own = len(self._subscriber_group.addresses) + len(self._subscriber_group_with_macs.addresses)
+        return own + self.audience.listeners
+
+    def gets_macs(self, address: Address) -> bool:
+        """Return whether DELIVERs to ``address``, or to the source of a client's KEEPALIVEs, have MACs."""
+        if not self.macs.is_open:
+            return False
+        client = self._clients.get(address) or self.get_by_source(address)
+        return address == self.audience.group if client is None else bool(client.flags & _MAC)
+
+    def _update_groups(self, address: Address, flags: int) -> None:
+        """Deliver to a client according to its FLAGS."""
+        with_macs = self.macs.is_taken(flags)
+        if self.macs.is_open and not with_macs:
+            # The group gets MACs, which this client would take for garbage.
+            flags &= ~_MULTICAST
+        flags = self.audience.update(address, flags)
+        self._subscriber_group.update(address, flags | _NOSUBSCRIBE if with_macs else flags)
+        self._subscriber_group_with_macs.update(address, flags if with_macs else flags | _NOSUBSCRIBE)
 
     @property
     def durable_journals(self) -> Sequence[ServedClient]:
@@ -183,7 +227,7 @@ class ClientTable:
 
     def repairers(self, requester: Address) -> tuple[Repairers, Repairers]:
         """Return the clients that can send repairs to ``requester``, and those that can only send to the backbone."""
-        lists, destination = self._client_lists, _destination_of(requester)
+        lists, destination = self._client_lists, self._destination_of(requester)
         found = lists.repairers.get(destination)
         if found is None:
             found = lists.repairers[destination] = self._split_repairers(lists, destination)
@@ -192,7 +236,7 @@ class ClientTable:
     def repairs_directly(self, address: Address, requester: Address) -> bool:
         """Return whether the client at ``address`` can send repairs to ``requester``."""
         client = self._clients.get(address)
-        return client is not None and can_repair(client, _destination_of(requester))
+        return client is not None and can_repair(client, self._destination_of(requester))
 
     def get(self, address: Address) -> ServedClient | None:
         """Return the client at ``address``, or ``None``."""
@@ -210,6 +254,7 @@ class ClientTable:
         if client is not None and not traffic.published:
             # A publisher knows its own messages. Those who wait for them come first.
             self._subscriber_group.move_to_end(client.address)
+            self._subscriber_group_with_macs.move_to_end(client.address)
         traffic.published += count
         traffic.published_bytes += size
 
@@ -251,9 +296,9 @@ class ClientTable:
             self._remove_source(client)
         self._add_source(peer, address)
         if joined or client.flags != keepalive.flags:
-            self._subscriber_group.update(address, self.audience.update(address, keepalive.flags))
+            self._update_groups(address, keepalive.flags)
             self._cached_lists = None
-            if not joined and (keepalive.flags & Flags.NOJOURNAL or (keepalive.flags ^ client.flags) & _REACH):
+            if not joined and (keepalive.flags & Flags.NOJOURNAL or (keepalive.flags ^ client.flags) & _REPAIRS):
                 self.departures += 1
         client.source, client.flags, client.dialect = peer, keepalive.flags, keepalive.dialect
         client.token = keepalive.token
@@ -288,7 +333,7 @@ class ClientTable:
             )
             self._clients[address] = client
             self._add_source(source, address)
-            self._subscriber_group.update(address, self.audience.update(address, flags))
+            self._update_groups(address, flags)
             restored.append(client)
         self._cached_lists = None
         return restored
@@ -321,7 +366,7 @@ class ClientTable:
                 break
             del self._clients[client.address]
             self._remove_source(client)
-            self._subscriber_group.update(client.address, self.audience.update(client.address, Flags.NOSUBSCRIBE))
+            self._update_groups(client.address, _NOSUBSCRIBE)
             self._cached_lists = None
             if not client.flags & Flags.NOJOURNAL:
                 self.departures += 1
@@ -392,18 +437,25 @@ class ClientTable:
             )
         return self._cached_lists
 
+    def _destination_of(self, requester: Address) -> Destination | None:
+        """Return what matters of an address, ``None`` if no packet can carry it."""
+        host = requester[0]
+        if ":" in host and not can_be_packed(requester):
+            return None
+        return Destination(host_version(host), is_loopback(host), self.gets_macs(requester))
+
     def _split_repairers(self, lists: _ClientLists, destination: Destination | None) -> tuple[Repairers, Repairers]:
         direct, indirect = Repairers([], [], []), Repairers([], [], [])
         for client in lists.durable_journals:
             if can_repair(client, destination):
                 direct.durable.append(client)
-            elif can_be_asked(client.address, client.flags):
+            elif can_be_fetched(client, destination):
                 indirect.durable.append(client)
         for address, joined in zip(lists.memory_journals, lists.joined_sequences, strict=True):
             client = self._clients[address]
             if can_repair(client, destination):
                 chosen = direct
-            elif can_be_asked(address, client.flags):
+            elif can_be_fetched(client, destination):
                 chosen = indirect
             else:
                 continue
@@ -416,14 +468,6 @@ def _decrement(counter: Counter[Key], key: Key) -> None:
     counter[key] -= 1
     if not counter[key]:
         del counter[key]
-
-
-def _destination_of(address: Address) -> Destination | None:
-    """Return what matters of an address, ``None`` if no packet can carry it."""
-    host = address[0]
-    if ":" in host and not can_be_packed(address):
-        return None
-    return Destination(host_version(host), is_loopback(host))
 
 
 def _to_known_client(client: ServedClient) -> KnownClient:

@@ -85,18 +85,31 @@ class Delivery:
         """Send ``count`` new messages with ``data_bytes`` bytes of DATA to all subscribers."""
         self.flush_replies()
         counters, table = self._counters, self._client_table
-        subscribers, receivers = table.subscribers, table.subscriber_count
+        receivers = table.subscriber_count
         counters.published += count
         counters.published_bytes += data_bytes
         counters.delivered += count * receivers
         counters.delivered_bytes += data_bytes * receivers
         if table.audience.listeners:
             counters.multicast += count
-        last = self._output.effects[-1] if self._output.effects else None
-        if last is not None and last.peers is subscribers and isinstance(last.datagrams, list):
-            last.datagrams.append(datagrams)
-        elif subscribers:
-            self._output.effects.append(Send([datagrams], subscribers))
+        subscribers, others = table.subscribers, table.subscribers_with_macs
+        if subscribers:
+            self._append([datagrams], subscribers, others)
+        if others:
+            self._append(table.macs.add_macs((datagrams,)), others, subscribers)
+
+    def _append(
+        self, datagrams: list[Datagram | Burst], peers: tuple[Address, ...], others: tuple[Address, ...]
+    ) -> None:
+        """Send to ``peers``, together with what was sent to them just before, or before the last to ``others``."""
+        effects = self._output.effects
+        last = effects[-1] if effects else None
+        if last is not None and last.peers is others and len(effects) > 1:
+            last = effects[-2]
+        if last is not None and last.peers is peers and isinstance(last.datagrams, list):
+            last.datagrams.extend(datagrams)
+        else:
+            effects.append(Send(datagrams, peers))
 
     def _confirm(self, datagrams: Datagram | Burst, peer: Address) -> None:
         if not self._client_table.subscribes(peer):
@@ -106,9 +119,16 @@ class Delivery:
         """Send the replies to neighbouring REQUESTs, grouped by client."""
         replies = self._repair_dispatcher.take_replies()
         if replies:
-            self._output.effects += [Send(datagrams, (peer,)) for peer, datagrams in replies.items()]
+            self._output.effects += [
+                Send(self._with_macs(datagrams, peer), (peer,)) for peer, datagrams in replies.items()
+            ]
 
     def send(self, datagrams: Datagram | Burst, peer: Address) -> None:
         """Send datagrams to one client, after the replies that came before."""
         self.flush_replies()
-        self._output.effects.append(Send([datagrams], (peer,)))
+        self._output.effects.append(Send(self._with_macs([datagrams], peer), (peer,)))
+
+    def _with_macs(self, datagrams: list[Datagram | Burst], peer: Address) -> list[Datagram | Burst]:
+        """Return ``datagrams`` as the client at ``peer`` wants them."""
+        table = self._client_table
+        return table.macs.add_macs(datagrams) if table.gets_macs(peer) else datagrams

@@ -217,7 +217,9 @@ class RepairDispatcher:
     def fetched(self, deliver: Deliver, peer: Address, now: float) -> bool:
         """Pass a message on that was fetched from a client. Return whether this backbone has asked ``peer`` for it."""
         client = self._client_table.get_by_source(peer)
-        requesters = self.fetcher.received(peer if client is None else client.address, deliver, now)
+        requesters = self.fetcher.received(
+            peer if client is None else client.address, deliver, now, self._client_table.gets_macs
+        )
         if requesters is None:
             return False
         for requester in requesters:
@@ -236,9 +238,11 @@ class RepairDispatcher:
         asked = 0
         for journal in journals:
             if self._client_table.repairs_directly(journal, requester):
-                forward: Forward | None = Forward(requester, first, last)
+                forward: Forward | None = Forward(requester, first, last, self._client_table.gets_macs(requester))
             else:
-                forward = self.fetcher.fetch(journal, requester, first, last, now)
+                forward = self.fetcher.fetch(
+                    journal, requester, first, last, now, with_macs=self._client_table.gets_macs(journal)
+                )
             if forward is not None:
                 asked += 1
                 self.reply(journal, encode(forward))

@@ -43,8 +43,13 @@ class RepairFetcher:
         """Return the number of remembered ranges."""
         return sum(len(ranges) for table in (self._asked, self._wanted) for ranges in table.values())
 
-    def fetch(self, client: Address, requester: Address, first: int, last: int, now: float) -> Forward | None:
-        """Return the FORWARD that asks a client for ``first`` to ``last``, ``None`` if that is impossible."""
+    def fetch(
+        self, client: Address, requester: Address, first: int, last: int, now: float, *, with_macs: bool = False
+    ) -> Forward | None:
+        """Return the FORWARD that asks a client for ``first`` to ``last``, ``None`` if that is impossible.
+
+        :param with_macs: whether the client can make MACs.
+        """
         own = self._own_addresses.get(client)
         if own is None:
             own = self._own_address(client)
@@ -56,18 +61,24 @@ class RepairFetcher:
             return None
         asked.add(first, last, now)
         wanted.add(first, last, now)
-        return Forward(own, first, last)
+        return Forward(own, first, last, with_macs)
 
-    def received(self, client: Address, deliver: Deliver, now: float) -> list[Address] | None:
+    def received(
+        self, client: Address, deliver: Deliver, now: float, wants_mac: Callable[[Address], bool] = lambda peer: False
+    ) -> list[Address] | None:
         """Return the requesters to pass a message on to, ``None`` if the client was not asked for it.
 
         Requesters whose budget is used up request it again.
+
+        :param wants_mac: returns whether to pass nothing on to a requester that came without a MAC.
         """
         asked, sequence = self._asked.get(client), deliver.sequence
         if asked is None or not asked.contains(sequence, now):
             return None
         requesters: list[Address] = []
         for requester, wanted in self._wanted.items():
+            if not deliver.mac and wants_mac(requester):
+                continue
             if wanted.contains(sequence, now) and self._may_send(requester, now):
                 wanted.discard(sequence)
                 self._budgets.bucket(requester, now).spend(len(deliver.data))

@@ -30,9 +30,11 @@ from fyrehose_twisted.fyrehose.node.client.repair_responder import RepairRespond
 from fyrehose_twisted.fyrehose.node.client.subscription import Subscription
 from fyrehose_twisted.fyrehose.node.client.takeover.backbone_group import BackboneGroup
 from fyrehose_twisted.fyrehose.node.client.takeover.connection import Connection
+from fyrehose_twisted.fyrehose.node.mac.agreement import MacAgreement
 from fyrehose_twisted.fyrehose.node.multicast.listening import GroupListening
 from fyrehose_twisted.fyrehose.wire.envelope import MAGIC
 from fyrehose_twisted.fyrehose.wire.packets import (
+    WITH_MAC,
     Asked,
     Beacon,
     Deliver,
@@ -50,11 +52,12 @@ from fyrehose_twisted.fyrehose.wire.run_codec import (
     decode_ranges,
     encode_ranges,
     split_batch,
-    split_delivers,
 )
 from fyrehose_twisted.interfaces import IDatagramNode, IMessageStore, IPayloadOpener, IPayloadSealer, Outputs
 from fyrehose_twisted.repeats import RepeatDetector
 from fyrehose_twisted.sealing.outcome import Refusal
+
+_FORWARDS = int(PacketType.FORWARD), int(PacketType.FORWARD | WITH_MAC)
 
 
 class ClientState(Enum):
@@ -78,6 +81,7 @@ class Client(DatagramNode):
     :param sealer: seals the payloads that are published.
     :param opener: opens the payloads that are received. What it refuses is dropped.
     :raises ConfigurationError: if messages are to be delivered raw and opened.
+    :ivar macs: agreement with the backbone on MACs.
     :param receive_buffer: see :class:`~fyrehose_twisted.fyrehose.node.client.publishing.send_queue.SendQueue`.
     """
 
@@ -108,6 +112,14 @@ class Client(DatagramNode):
             config, rng, now, journals=self._answers_forwards, durable=durable, flags=flags
         )
         self.listening = GroupListening(self._output, self.keepalive.set_hears_group)
+        self.macs = MacAgreement(
+            config,
+            self._output,
+            lambda: self.group.leader,
+            lambda address: address in self.group,
+            self.keepalive.is_recent_token,
+            self._drop,
+        )
         name, first = (rng.randbytes(8), 0) if publisher is None else publisher
         self.send_queue = SendQueue(config.outbox, name, receive_buffer=receive_buffer, first=first, sealer=sealer)
         self._store: IMessageStore = (
@@ -126,7 +138,7 @@ class Client(DatagramNode):
         publishing = self._publishing = PublishingSession(
             self.backbone, config, self.keepalive, self.send_queue, self.counters, self._output
         )
-        self.repair_responder = RepairResponder(self._store, self.drops, publishing.linger)
+        self.repair_responder = RepairResponder(self._store, self.drops, publishing.linger, add_macs=self.macs.add_macs)
         self.durability, self.unconfirmed_numbers = publishing.durability, publishing.unconfirmed_numbers
         self._subscription: Subscription | None = None
         if config.subscribe:
@@ -259,7 +271,7 @@ class Client(DatagramNode):
         if len(batch.runs) == 1 and self._follows_simply(batch, batch.runs[0], now):
             return
         self._deadline = None
-        for run in split_batch(batch):
+        for run in split_batch(batch, self.macs.split_run):
             if isinstance(run, DeliverRun):
                 self._delivers_received(run, now)
             elif run.rows == 1 or not self._forwards_received(batch, run, now):
@@ -277,7 +289,7 @@ class Client(DatagramNode):
         subscription = self._subscription
         if run.rows != 1 or run.peer != self.backbone or subscription is None:
             return False
-        delivers = split_delivers(batch.buffer, run)
+        delivers = self.macs.split_run(batch.buffer, run)
         if delivers is None or not subscription.run_received(*delivers[0], now, live=True):
             return False
         self.counters.received += 1
@@ -316,6 +328,9 @@ class Client(DatagramNode):
                     f"{type(packet).__name__.upper()} is for a backbone, not for clients",
                     now,
                 )
+
+    def _admits(self, packet: Packet, peer: Address, now: float) -> bool:
+        return self.macs.admits(packet, peer, now)
 
     def _delivers_received(self, run: DeliverRun, now: float) -> None:
         """Handle DELIVERs with consecutive numbers."""
@@ -358,16 +373,17 @@ class Client(DatagramNode):
         elif not (self._answers_forwards and forward.address[1]):
             self.drops.counts["forward_unwanted"] += 1
         else:
-            self.repair_responder.answer(forward.address, ((forward.first, forward.last),), now)
+            self.repair_responder.answer(forward.address, ((forward.first, forward.last),), now, with_macs=forward.mac)
 
     def _forwards_received(self, batch: Batch, run: DatagramRun, now: float) -> bool:
         """Answer a run of FORWARDs, as :meth:`forward_received`. Return whether it is one, all for one requester."""
-        if batch.buffer[run.start] != PacketType.FORWARD or run.peer != self.backbone or not self._answers_forwards:
+        kind = batch.buffer[run.start]
+        if kind not in _FORWARDS or run.peer != self.backbone or not self._answers_forwards:
             return False
         forwards = decode_ranges(batch.buffer, run)
         if forwards is None or not forwards[0][1]:
             return False
-        self.repair_responder.answer(*forwards, now)
+        self.repair_responder.answer(*forwards, now, with_macs=kind != PacketType.FORWARD)
         return True
 
     def tick(self, now: float) -> None:

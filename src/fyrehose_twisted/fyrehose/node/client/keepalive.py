@@ -67,6 +67,8 @@ class KeepaliveSession:
             for version, flag in ((4, Flags.IPV4), (6, Flags.IPV6)):
                 if version in config.ip_versions:
                     self._flags |= flag
+            if config.wants_macs:
+                self._flags |= Flags.MAC
             if durable:
                 self._flags |= Flags.DURABLE
             if config.multicast:

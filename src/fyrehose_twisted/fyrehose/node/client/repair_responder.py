@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from fyrehose_twisted.effects import Address, Burst, Datagram, Send
 from fyrehose_twisted.fyrehose.node.client.publishing.linger import LingerState
@@ -30,6 +30,7 @@ class RepairResponder:
 
     :param drops: counts FORWARDs that cannot be answered.
     :param linger: is told of answers, for which the client stays.
+    :param add_macs: returns DELIVERs with MACs, for requesters that accept no others.
     :ivar sent: number of messages sent as repairs since the start.
     """
 
@@ -39,6 +40,7 @@ class RepairResponder:
         drops: DropLog,
         linger: LingerState,
         *,
+        add_macs: Callable[[Iterable[Datagram | Burst]], list[Datagram | Burst]] = list,
         rate: float = BYTE_RATE,
         burst: float = BYTE_BURST,
     ) -> None:
@@ -46,15 +48,26 @@ class RepairResponder:
         self._store = store
         self._drops = drops
         self._linger = linger
+        self._add_macs = add_macs
+        self._wanting_macs: set[Address] = set()
         self._budgets: KeyedTokenBuckets[Address] = KeyedTokenBuckets(rate, burst, 4 * REQUESTERS)
         self._queues: OrderedDict[Address, deque[tuple[int, int]]] = OrderedDict()
         self._queued_bytes: dict[Address, int] = {}
         self._gathered: dict[Sequence[Address], list[Datagram | Burst]] = {}
 
-    def answer(self, requester: Address, ranges: Sequence[tuple[int, int]], now: float) -> None:
-        """Answer FORWARDs of one requester as far as its budget allows, and queue the rest."""
+    def answer(
+        self, requester: Address, ranges: Sequence[tuple[int, int]], now: float, *, with_macs: bool = False
+    ) -> None:
+        """Answer FORWARDs of one requester as far as its budget allows, and queue the rest.
+
+        :param with_macs: whether the requester wants MACs.
+        """
         for first, last in ranges:
             refusal = self.enqueue(requester, first, last)
+            if requester in self._queues and with_macs:
+                self._wanting_macs.add(requester)
+            else:
+                self._wanting_macs.discard(requester)
             if refusal is not None:
                 self._drops.counts[refusal] += 1
             if refusal != "forward_not_held":
@@ -109,7 +122,7 @@ class RepairResponder:
         queue = self._queues.get(requester)
         if queue is None:
             return []
-        budget, datagrams = self._budgets.bucket(requester, now), list[Datagram]()
+        budget, datagrams = self._budgets.bucket(requester, now), list[Datagram | Burst]()
         while queue and budget.available(now) > 0:
             sequence, size = queue.popleft()
             self._queued_bytes[requester] -= size
@@ -118,7 +131,10 @@ class RepairResponder:
                 datagram = encode_deliver(sequence, data)
                 datagrams.append(datagram)
                 budget.spend(len(datagram))
+        if requester in self._wanting_macs:
+            datagrams = self._add_macs(datagrams)
         if not queue:
             del self._queues[requester], self._queued_bytes[requester]
+            self._wanting_macs.discard(requester)
         self.sent += len(datagrams)
         return [Send(datagrams, (requester,))] if datagrams else []

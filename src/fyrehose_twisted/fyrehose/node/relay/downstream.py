@@ -207,9 +207,11 @@ class RelayDownstream(Backbone):
         match packet:
             case Head():
                 pass  # The answer to a LEADER, which this relay does not need.
-            case Deliver(sequence, data) if self._client_table.get_by_source(peer) and (
+            case Deliver(sequence, data, mac=mac) if self._client_table.get_by_source(peer) and (
                 takers := self._repairs.requests.take(sequence)
             ):
+                # What came without a MAC must not get one of this relay.
+                takers = [one for one in takers if mac or not self._client_table.gets_macs(one)]
                 self._repairs.send_to(sequence, data, takers, live=False)
             case _:
                 super().receive(packet, peer, now)

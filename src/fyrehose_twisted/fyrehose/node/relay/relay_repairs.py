@@ -146,10 +146,13 @@ class RelayRepairs:
             holds_it = journal.holds is not None and journal.holds.covers(first)
             if journal.address == address or not holds_it or not can_be_asked(journal.address, journal.flags):
                 continue
+            if clients.gets_macs(address) and not clients.gets_macs(journal.address):
+                continue
             is_direct = not self._answer_repairs and clients.repairs_directly(journal.address, address)
             to = address if is_direct else self._own_address(journal.address)
             if can_be_packed(to):
-                self._dispatcher.reply(journal.address, encode(Forward(to, first, last)))
+                with_macs = clients.gets_macs(address if is_direct else journal.address)
+                self._dispatcher.reply(journal.address, encode(Forward(to, first, last, with_macs)))
                 self._counters.forwards += 1
                 return True
         return False

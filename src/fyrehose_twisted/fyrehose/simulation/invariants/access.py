@@ -11,8 +11,10 @@ from fyrehose_twisted.fyrehose.node.backbone.sequencer import MINIMUM_RESERVE, S
 from fyrehose_twisted.fyrehose.node.client.journal_store import JournalStore
 from fyrehose_twisted.fyrehose.node.client.memory_store import MESSAGE_OVERHEAD
 from fyrehose_twisted.fyrehose.node.client.stream_head import MAX_JUMP
+from fyrehose_twisted.fyrehose.node.mac.agreement import MacState
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
     ADVERSARY,
+    DELIVER_KINDS,
     PUSH_KINDS,
     ClientInvariant,
     ClientsOfRun,
@@ -23,7 +25,7 @@ from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
     parse_deliver,
 )
 from fyrehose_twisted.fyrehose.wire.codec import decode
-from fyrehose_twisted.fyrehose.wire.packets import PacketType, Push
+from fyrehose_twisted.fyrehose.wire.packets import Push
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.observer import SimPacket
 
@@ -37,7 +39,7 @@ class NoNumbersWasted(FyrehoseInvariant):
     RESERVE: ClassVar[int] = MINIMUM_RESERVE
     """Maximum count of reserved numbers at the rates of these scenarios."""
 
-    sent_kinds = (PacketType.DELIVER,)
+    sent_kinds = DELIVER_KINDS
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -61,7 +63,7 @@ class NoNumbersWasted(FyrehoseInvariant):
         if host is not self.participants.backbone.host:
             return
         self._assigned = self.participants.backbone.node.sequencer.last
-        if not self.participants.backbone.node._client_table.subscribers:
+        if not self.participants.backbone.node._client_table.subscriber_count:
             self._previous = None  # Without subscribers, numbered messages are not sent.
 
     def sent(self, packet: SimPacket) -> None:
@@ -158,7 +160,7 @@ class StartsAtOldestConfirmed(FyrehoseInvariant):
 
     name: ClassVar[str] = "streams start at the lowest number"
 
-    arrived_kinds = (PacketType.DELIVER,)
+    arrived_kinds = DELIVER_KINDS
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -173,6 +175,8 @@ class StartsAtOldestConfirmed(FyrehoseInvariant):
         one = self.by_host.get(host)
         if one is None or packet.source.name == ADVERSARY:
             return
+        if one.application.client.macs.state is MacState.UNKNOWN:
+            return  # Before the backbone has answered, it could come from anyone.
         wanted = packet.source is self.participants.backbone.host or one.application.client.config.start is Start.OLDEST
         if wanted and one.application.client.next_sequence is None and not (packet.damaged or packet.truncated):
             self._arrived_numbers[host].append(parse_deliver(packet.data)[0])
@@ -214,5 +218,5 @@ class AccessControlled(FyrehoseInvariant):
         receiver = self.network.hosts.get(packet.to)
         if receiver is not None and receiver.name == ADVERSARY:
             self.violated(f"{packet.data[:40]!r} was sent to an adversary", packet.source, receiver)
-        if packet.data[0] == PacketType.DELIVER and packet.data[-20:] in self._adversary_pushes:
-            self.violated(f"{packet.data[-20:]!r} of an adversary was numbered", packet.source)
+        if packet.data[0] in DELIVER_KINDS and parse_deliver(packet.data)[1][-20:] in self._adversary_pushes:
+            self.violated(f"{packet.data!r} of an adversary was numbered", packet.source)

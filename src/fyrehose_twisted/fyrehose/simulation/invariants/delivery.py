@@ -20,7 +20,16 @@ from fyrehose_twisted.fyrehose.node.backbone.sequencer import SequenceCheckpoint
 from fyrehose_twisted.fyrehose.simulation.participants import Application, BackboneHost, Participant
 from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, decode
 from fyrehose_twisted.fyrehose.wire.envelope import Envelope, unwrap
-from fyrehose_twisted.fyrehose.wire.packets import AGAIN, ANY_ADDRESS, CONFIRM, Flags, Keepalive, PacketType, Push
+from fyrehose_twisted.fyrehose.wire.packets import (
+    AGAIN,
+    ANY_ADDRESS,
+    CONFIRM,
+    WITH_MAC,
+    Flags,
+    Keepalive,
+    PacketType,
+    Push,
+)
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.invariants import Invariant
 from fyrehose_twisted.sim.network import Network
@@ -29,6 +38,8 @@ from fyrehose_twisted.sim.observer import SimPacket
 ADVERSARY = "stranger"
 """Name of the host that sends arbitrary datagrams."""
 
+
+DELIVER_KINDS = (int(PacketType.DELIVER), PacketType.DELIVER | WITH_MAC)
 
 PUSH_KINDS = tuple(PacketType.PUSH | flags for flags in (0, CONFIRM, AGAIN, CONFIRM | AGAIN))
 """First bytes of PUSHes."""
@@ -105,7 +116,7 @@ class NumberedMessages(ClientInvariant):
 class NumbersDurableFirst(NumberedMessages):
     """The backbone assigns each number once, and only after the assignment is durable."""
 
-    sent_kinds: ClassVar[tuple[int, ...]] = (PacketType.DELIVER,)
+    sent_kinds: ClassVar[tuple[int, ...]] = DELIVER_KINDS
 
     participants: Participants
 
@@ -293,7 +304,7 @@ class LiveClientsServed(FyrehoseInvariant):
     RESTORED_FOR: ClassVar[float] = 1.9
     """Seconds for which a restarted backbone serves its restored clients, however long the outage was."""
 
-    sent_kinds = (PacketType.DELIVER,)
+    sent_kinds = DELIVER_KINDS
     arrived_kinds = (PacketType.KEEPALIVE,)
 
     def __init__(self, participants: Participants) -> None:
@@ -493,5 +504,5 @@ def _decode_packet(packet: SimPacket) -> Any:
 
 def parse_deliver(datagram: bytes) -> tuple[int, bytes]:
     """Return the number and DATA of a well-formed DELIVER."""
-    _, _, high, low = DATA_HEADER.unpack_from(datagram)
-    return high << 32 | low, datagram[DATA_HEADER.size :]
+    _, size, high, low = DATA_HEADER.unpack_from(datagram)
+    return high << 32 | low, datagram[DATA_HEADER.size : DATA_HEADER.size + size]

@@ -9,6 +9,7 @@ from fyrehose_twisted.fyrehose.events import MessagesLost
 from fyrehose_twisted.fyrehose.node.backbone.client_table import can_be_asked
 from fyrehose_twisted.fyrehose.node.client.repair_responder import ANSWER_LIMIT
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
+    DELIVER_KINDS,
     ClientInvariant,
     ClientsOfRun,
     FyrehoseInvariant,
@@ -17,7 +18,7 @@ from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
 )
 from fyrehose_twisted.fyrehose.simulation.participants import Participant
 from fyrehose_twisted.fyrehose.wire.codec import decode
-from fyrehose_twisted.fyrehose.wire.packets import Flags, Forward, PacketType, Request
+from fyrehose_twisted.fyrehose.wire.packets import WITH_MAC, Flags, Forward, PacketType, Request
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.observer import SimPacket
 
@@ -25,7 +26,7 @@ REFUSAL_REASONS = ("buffer_full", "implausible", "stopped", "forward_queue", "fo
 """Drop reasons of refused repairs, at either end."""
 
 
-FORWARD_KINDS = (PacketType.FORWARD, PacketType.FORWARD6)
+FORWARD_KINDS = tuple(kind | mac for kind in (PacketType.FORWARD, PacketType.FORWARD6) for mac in (0, WITH_MAC))
 
 
 class OwedRepair(NamedTuple):
@@ -47,7 +48,7 @@ class LossOnlyAfterRetries(ClientInvariant):
     GRACE: ClassVar[float] = 1.0
     """Seconds for the answer to be sent and handled."""
 
-    sent_kinds = (PacketType.REQUEST, PacketType.DELIVER)
+    sent_kinds = (PacketType.REQUEST, *DELIVER_KINDS)
 
     def __init__(self, participants: ClientsOfRun) -> None:
         super().__init__(participants)
@@ -83,7 +84,7 @@ class LossOnlyAfterRetries(ClientInvariant):
 
     def dropped(self, packet: SimPacket, reason: str) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if packet.data and packet.data[0] == PacketType.DELIVER and packet.source in self._requested:
+        if packet.data and packet.data[0] in DELIVER_KINDS and packet.source in self._requested:
             sequence = parse_deliver(packet.data)[0]
             self._repairs_in_flight.pop(packet.number, None)
             requester = self._by_address.get(packet.to)

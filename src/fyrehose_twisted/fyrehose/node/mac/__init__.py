@@ -1,0 +1,1 @@
+"""MACs of the backbone in what its clients receive."""
