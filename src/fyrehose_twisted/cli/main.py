@@ -181,6 +181,11 @@ def _parser() -> argparse.ArgumentParser:
         )
         made.add_argument("--secret-file", metavar="FILE", help="file with the secret of the backbone")
         made.add_argument(
+            "--require-mac",
+            action="store_true",
+            help="with --secret-file, accept no message without a MAC of the backbone",
+        )
+        made.add_argument(
             "--connect-timeout",
             type=parse_positive,
             default=10.0,

@@ -277,7 +277,7 @@ class ClientConfig:
                 "dialect v1 has no flags and no token, so its clients subscribe, journal and have no secret; use v2"
             )
         if self.mac is MacPolicy.REQUIRE and self.secret is None:
-            raise ConfigurationError("MACs are made with the shared secret; to require them, pass the secret")
+            raise ConfigurationError("MACs are made with the shared secret; --require-mac requires --secret-file FILE")
         if self.watch and self.dialect is Dialect.V1:
             raise ConfigurationError("dialect v1 cannot watch journals; use v2")
         if self.multicast and (self.dialect is Dialect.V1 or not self.subscribe):

@@ -34,7 +34,7 @@ from fyrehose_twisted.web.tokens import Tokens
 
 DEFAULT_HTTP = "tcp:8480"
 
-BACKBONE_OPTIONS = "name", "from", "secret-file", "retention", "multicast"
+BACKBONE_OPTIONS = "name", "from", "secret-file", "retention", "multicast", "require-mac"
 """Options that require ``--backbone``."""
 
 
@@ -95,7 +95,7 @@ class Options(TokenOptions, StreamNameOption, BackboneOptions, RetentionOption):
         self["serving"] = self.parse_protected("http", self["http"], DEFAULT_HTTP, "--tokens-file", protected=protected)
         if self["backbone"] is None:
             for option in BACKBONE_OPTIONS:
-                if self[option] != dict(name="default", multicast=0, **{"from": "oldest"}).get(option):
+                if self[option] != {"name": "default", "multicast": 0, "require-mac": 0, "from": "oldest"}.get(option):
                     raise usage.UsageError(f"--{option} requires --backbone HOST:PORT")
         else:
             self._check_backbone()
@@ -104,7 +104,10 @@ class Options(TokenOptions, StreamNameOption, BackboneOptions, RetentionOption):
         self.check_name()
         self.check_backbone()
         self["client"] = ClientConfig(
-            start=parse_start(self["from"]), secret=self.read_secret(), multicast=bool(self["multicast"])
+            start=parse_start(self["from"]),
+            secret=self.read_secret(),
+            mac=self.mac_policy,
+            multicast=bool(self["multicast"]),
         )
         self["journal"] = self.parse_retention()
 

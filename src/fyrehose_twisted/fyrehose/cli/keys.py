@@ -1,4 +1,4 @@
-"""Options with the keys of sealed payloads."""
+"""Options with the keys of sealed payloads, and those on MACs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.fyrehose.config import MacPolicy
 from fyrehose_twisted.process.sighup import ReloadOnHup
 from fyrehose_twisted.process.terminal import print_error
 from fyrehose_twisted.sealing.key_ring import KeyRing
@@ -24,6 +25,11 @@ def keys_from_options(options: argparse.Namespace) -> KeySource | None:
         if value:
             raise ConfigurationError(f"{option} requires --seal-key-file FILE")
     return None
+
+
+def mac_from_options(options: argparse.Namespace) -> MacPolicy:
+    """Return the use of MACs."""
+    return MacPolicy.REQUIRE if options.require_mac else MacPolicy.OFFER
 
 
 class KeyReload:

@@ -8,6 +8,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 
+from fyrehose_twisted.fyrehose.cli.keys import mac_from_options
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.protocol.client import ClientProtocol
 from fyrehose_twisted.fyrehose.service.connect import join
@@ -34,7 +35,11 @@ class Pinger(ClientProtocol):
 async def ping(options: argparse.Namespace, reactor: Any) -> int:
     """Run the command and return its exit status."""
     config = ClientConfig(
-        subscribe=False, journal=False, keepalive_interval=options.interval, secret=secret_from_options(options)
+        subscribe=False,
+        journal=False,
+        keepalive_interval=options.interval,
+        secret=secret_from_options(options),
+        mac=mac_from_options(options),
     )
     pinger = await join(reactor, Pinger(config, options.count), options.backbone, timeout=options.connect_timeout)
     pinger.done.addTimeout(options.count * options.interval + 5, reactor)

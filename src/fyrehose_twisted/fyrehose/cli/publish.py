@@ -12,7 +12,7 @@ from twisted.internet.defer import CancelledError
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import MessageNotKept, MessageTooLarge, StateFileError
-from fyrehose_twisted.fyrehose.cli.keys import KeyReload, keys_from_options
+from fyrehose_twisted.fyrehose.cli.keys import KeyReload, keys_from_options, mac_from_options
 from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig
 from fyrehose_twisted.fyrehose.node.client.publishing.linger import QUIET_TIME
 from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
@@ -110,7 +110,9 @@ async def publish(options: argparse.Namespace, reactor: Any) -> int:
     """Run the command and return its exit status."""
     descriptor = open_input(options.file)
     config = ClientConfig(
-        outbox=OutboxConfig(raw=options.raw, timeout=options.timeout), secret=secret_from_options(options)
+        outbox=OutboxConfig(raw=options.raw, timeout=options.timeout),
+        secret=secret_from_options(options),
+        mac=mac_from_options(options),
     )
     keys = keys_from_options(options)
     path = options.publisher_state

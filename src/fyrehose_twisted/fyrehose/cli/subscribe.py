@@ -17,7 +17,7 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, StateFileError
-from fyrehose_twisted.fyrehose.cli.keys import KeyReload, keys_from_options
+from fyrehose_twisted.fyrehose.cli.keys import KeyReload, keys_from_options, mac_from_options
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.events import Message, PacketDropped
 from fyrehose_twisted.fyrehose.node.client.client import Client
@@ -225,6 +225,7 @@ async def subscribe(options: argparse.Namespace, reactor: Any) -> int:
         raw=options.raw,
         keepalive_interval=options.keepalive,
         secret=secret_from_options(options),
+        mac=mac_from_options(options),
         multicast=options.multicast,
     )
     output = StandardOutput()

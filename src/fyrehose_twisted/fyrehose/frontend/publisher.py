@@ -8,7 +8,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig
+from fyrehose_twisted.fyrehose.config import ClientConfig, MacPolicy, OutboxConfig
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.publish_queue import MESSAGE_OVERHEAD, PublishQueue
 from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
@@ -87,12 +87,18 @@ class FrontendPublisher(PublisherProtocol):
         self.publish_queue.journals.holdings_received(holdings)
 
 
-def publisher_config(config: FrontendConfig, secret: bytes | None) -> ClientConfig:
+def publisher_config(config: FrontendConfig, secret: bytes | None, mac: MacPolicy = MacPolicy.OFFER) -> ClientConfig:
     """Return the client settings of the publisher.
 
     It subscribes, so that it can answer repair requests and knows the lowest number of retransmitted messages.
     """
     outbox = OutboxConfig(timeout=config.publish_timeout, queue_bytes=MAX_IN_FLIGHT_BYTES)
     return ClientConfig(
-        raw=True, watch=True, history_bytes=HISTORY_BYTES, buffer_bytes=BUFFER_BYTES, secret=secret, outbox=outbox
+        raw=True,
+        watch=True,
+        history_bytes=HISTORY_BYTES,
+        buffer_bytes=BUFFER_BYTES,
+        secret=secret,
+        mac=mac,
+        outbox=outbox,
     )

@@ -10,6 +10,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.fyrehose.config import MacPolicy
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.line_protocol import LineFactory
 from fyrehose_twisted.fyrehose.frontend.metrics import FrontendCollector
@@ -38,6 +39,7 @@ class FrontendService(DatagramService):
     :param lines: server endpoint for lines; ``None`` for none.
     :param tokens: tokens of which clients have to send one; ``None`` for none.
     :param secret: shared secret of the backbone.
+    :param mac: use of MACs of the backbone.
     :param kept: number of durable journals that must sync a message before it is acknowledged.
     :param keys: keys with which messages are sealed; read again on SIGHUP.
     :param reload: called on SIGHUP; returns the new limits and tokens.
@@ -53,6 +55,7 @@ class FrontendService(DatagramService):
         lines: str | None,
         tokens: Tokens | None = None,
         secret: bytes | None = None,
+        mac: MacPolicy = MacPolicy.OFFER,
         kept: int = 0,
         config: FrontendConfig | None = None,
         keys: KeySource | None = None,
@@ -64,7 +67,7 @@ class FrontendService(DatagramService):
             raise ConfigurationError(f"kept={kept}: choose 0 to {MAX_HOLDINGS} journals")
         self.backbone = backbone
         self.config = FrontendConfig() if config is None else config
-        self.publisher = FrontendPublisher(publisher_config(self.config, secret), reactor=self.reactor)
+        self.publisher = FrontendPublisher(publisher_config(self.config, secret, mac), reactor=self.reactor)
         self.publisher.sealer = None if keys is None else keys.sealer
         self.publish_queue = self.publisher.publish_queue = PublishQueue(
             self.publisher, self.config, self.reactor, kept, self.publisher.max_message

@@ -8,6 +8,7 @@ from twisted.application.service import IService
 from twisted.python import usage
 
 from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.frontend.config import RELOADABLE, FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.service import FrontendService
 from fyrehose_twisted.fyrehose.service.options import BackboneOptions, SealOptions
@@ -45,7 +46,7 @@ class Options(BackboneOptions, TokenOptions, SealOptions):
     def _check(self) -> None:
         self.check_backbone()
         protected = self.parse_tokens()
-        self.read_secret()
+        self["client"] = ClientConfig(secret=self.read_secret(), mac=self.mac_policy)  # Report errors now.
         for option, example in (("http", DEFAULT_HTTP), ("lines", DEFAULT_LINES)):
             if self[option] == DISABLED:
                 self[f"{option}-listening"] = None
@@ -81,6 +82,7 @@ def makeService(options: Options) -> IService:
             lines=endpoint_description(options["lines-listening"]),
             tokens=options["tokens"],
             secret=options["secret"],
+            mac=options.mac_policy,
             kept=options["kept"],
             config=options["config"],
             keys=options["keys"],

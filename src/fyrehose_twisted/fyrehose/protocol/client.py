@@ -24,6 +24,8 @@ from fyrehose_twisted.fyrehose.events import (
     JournalsSynced,
     KeepaliveAcked,
     LeaderChanged,
+    MacsAgreed,
+    MacsNotOffered,
     Message,
     MessagesDelivered,
     MessagesLost,
@@ -155,6 +157,14 @@ class ClientProtocol(DatagramNodeProtocol):
                 self.backbone = leader
                 self.log.info("backbone {place} leads in term {term}", **address_fields(leader), term=term)
                 self.leader_changed(leader, term)
+            case MacsAgreed(backbone):
+                self.log.info("every message of backbone {place} must have its MAC", **address_fields(backbone))
+            case MacsNotOffered(backbone):
+                self.log.warn(
+                    "backbone {place} has a secret, but makes no MACs: forged messages would be accepted; update it, or"
+                    " pass --require-mac to do without it",
+                    **address_fields(backbone),
+                )
             case GroupAnnounced(group, backbone):
                 self._listen_to_group(group, backbone)
             case GroupAbandoned():

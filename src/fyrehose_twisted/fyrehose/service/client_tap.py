@@ -46,6 +46,7 @@ class Options(SubscriberOptions, SealOptions):
             keepalive_interval=self["keepalive"],
             multicast=bool(self["multicast"]),
             secret=self.read_secret(),
+            mac=self.mac_policy,
         )
 
 

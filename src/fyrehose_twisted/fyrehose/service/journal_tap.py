@@ -63,6 +63,7 @@ class Options(SubscriberOptions, RetentionOption):
             keepalive_interval=self["keepalive"],
             multicast=bool(self["multicast"]),
             secret=self.read_secret(),
+            mac=self.mac_policy,
         )
         self["journal-config"] = _with_small_segments(self.parse_retention())
         self["sync-interval"] = _sync_interval(self["fsync"])

@@ -115,6 +115,7 @@ def _served_gauges(node: Backbone) -> Iterator[tuple[str, str, float]]:
     relays = sum(bool(client.flags & Flags.RELAY) for client in clients)
     yield "relays", "Connected clients that are relays", relays
     yield "listeners", "Connected clients that hear the multicast group", node.listener_count
+    yield "mac_clients", "Connected clients that get MACs in their messages", node.mac_clients
     yield "retransmit_bytes", "Bytes of recent messages in memory", node.repair_dispatcher.buffered_bytes
 
 
@@ -189,6 +190,7 @@ class ClientCollector(Collector):
 
 def _client_gauges(node: Client) -> Iterator[tuple[str, str, float]]:
     yield "connected", "1 if the backbone replied in the last 5 s", node.keepalive.connected
+    yield "requires_macs", "1 if messages without a MAC of the backbone are refused", not node.macs.accepts_plain
     yield "hears_group", "1 if messages come by the multicast group of the backbone", node.listening.hears
     if node.keepalive.round_trip is not None:
         yield "round_trip_seconds", "Round-trip time of the latest KEEPALIVE", node.keepalive.round_trip

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from twisted.python.usage import UsageError
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.fyrehose.config import MAX_KEEPALIVE_INTERVAL, Start
+from fyrehose_twisted.fyrehose.config import MAX_KEEPALIVE_INTERVAL, MacPolicy, Start
 from fyrehose_twisted.fyrehose.node.client.takeover.backbone_group import BackboneGroup
 from fyrehose_twisted.fyrehose.service.connect import DEFAULT_BACKBONE
 from fyrehose_twisted.net.addresses import parse_host_ports
@@ -89,6 +89,8 @@ class BackboneOptions(SecretOption):
     :cvar default_backbone: value without the option.
     """
 
+    optFlags = [["require-mac", None, "with --secret-file, accept no message without a MAC of the backbone"]]
+
     default_backbone: ClassVar[str | None] = DEFAULT_BACKBONE
 
     def __init__(self) -> None:
@@ -102,6 +104,11 @@ class BackboneOptions(SecretOption):
         self["backbone"] = ",".join(self._backbones)
 
     opt_b = opt_backbone
+
+    @property
+    def mac_policy(self) -> MacPolicy:
+        """Use of MACs."""
+        return MacPolicy.REQUIRE if self["require-mac"] else MacPolicy.OFFER
 
     def check_backbone(self) -> None:
         """Check the addresses. :raises ConfigurationError: if one is not ``HOST:PORT``, or there are too many."""

@@ -45,7 +45,9 @@ class Options(ServingOptions, BackboneOptions):
         self.check_serving()
         self.check_backbone()
         secret = read_secret(self["backbone-secret-file"]) if self["backbone-secret-file"] else self["secret"]
-        self["client-config"] = ClientConfig(secret=secret, multicast=bool(self["backbone-multicast"]))
+        self["client-config"] = ClientConfig(
+            secret=secret, mac=self.mac_policy, multicast=bool(self["backbone-multicast"])
+        )
         self.load_protocol(RelayProtocol)
 
 

@@ -174,6 +174,7 @@ class ServingOptions(StreamNameOption, SecretOption, OpenFlag, MetricsOption):
             request_burst=found.get("request-burst", BackboneConfig().request_burst),
             retransmit=found.get("retransmit", self["retransmit"]) * 2**20,
             multicast=parse_host_port(self["multicast"]) if self["multicast"] else None,
+            stream=self.stream,
         )
 
     def read_limits(self) -> dict[str, Any]:
