@@ -115,6 +115,13 @@ class Network(NetworkCore):
             for datagram in datagrams:
                 path.transmit(datagram)
 
+    def forge(self, source: Host, claimed: Address, to: Address, datagram: bytes) -> None:
+        """Transmit a datagram of ``source`` that seems to come from the address ``claimed``."""
+        path = self.path(source, to)
+        own, path.source_address = path.source_address, claimed
+        path.transmit(datagram)
+        path.source_address = own
+
     def _send_to_group(self, source: Host, group: Address, datagrams: Sequence[bytes]) -> None:
         for datagram in datagrams:
             for member, lost in self.multicast.forward(source, group):

@@ -34,6 +34,7 @@ from fyrehose_twisted.fyrehose.simulation.invariants.journals import (
 from fyrehose_twisted.fyrehose.simulation.invariants.memory import MemoryBounded
 from fyrehose_twisted.fyrehose.simulation.invariants.repair import HeldMessagesFound
 from fyrehose_twisted.fyrehose.simulation.journal_hosts import JournalHost
+from fyrehose_twisted.fyrehose.simulation.mac_scenario import Forged
 from fyrehose_twisted.fyrehose.simulation.participants import BACKBONE
 from fyrehose_twisted.fyrehose.simulation.sealed_scenario import Sealed
 from fyrehose_twisted.fyrehose.simulation.transient_clients import TransientClient
@@ -362,6 +363,7 @@ SCENARIOS: tuple[type[FyrehoseScenario], ...] = (
     *ip_version_scenarios.SCENARIOS,
     *multicast_scenarios.SCENARIOS,
     Sealed,
+    Forged,
     *takeover_scenarios.SCENARIOS,
     *relay_scenarios.SCENARIOS,
 )
