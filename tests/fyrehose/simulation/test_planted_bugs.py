@@ -300,7 +300,7 @@ def reports_the_first_number_received(patch: Patch) -> None:
 
 
 def trusts_the_length(patch: Patch) -> None:
-    def decode_deliver(datagram: Any) -> Deliver:
+    def decode_deliver(datagram: Any, mac_size: int) -> Deliver:
         _, _, high, low = codec.DATA_HEADER.unpack_from(datagram)
         return Deliver(high << 32 | low, bytes(datagram[codec.DATA_HEADER.size :]))
 

@@ -29,11 +29,11 @@ def asks_clients_of_the_documents_like_others(patch: Patch) -> None:
 
 
 def fetches_nothing(patch: Patch) -> None:
-    patch.setattr(RepairFetcher, "fetch", lambda self, *which: None)
+    patch.setattr(RepairFetcher, "fetch", lambda self, *which, **options: None)
 
 
 def passes_nothing_on(patch: Patch) -> None:
-    def received(self: Any, client: Any, deliver: Deliver, now: float) -> list[Any] | None:
+    def received(self: Any, client: Any, deliver: Deliver, now: float, *options: Any) -> list[Any] | None:
         asked = self._asked.get(client)
         return [] if asked is not None and asked.contains(deliver.sequence, now) else None
 
@@ -49,8 +49,10 @@ def marks_fetched_messages_for_all(patch: Patch) -> None:
 
 
 def names_itself_by_the_other_ip_version(patch: Patch) -> None:
-    def fetch(self: Any, client: Any, requester: Any, first: int, last: int, now: float) -> Forward | None:
-        forward = original(self, client, requester, first, last, now)
+    def fetch(
+        self: Any, client: Any, requester: Any, first: int, last: int, now: float, **options: Any
+    ) -> Forward | None:
+        forward = original(self, client, requester, first, last, now, **options)
         other = ("10.0.0.1" if ":" in client[0] else "fd00::1", 2323)
         return None if forward is None else Forward(other, first, last)
 
@@ -80,8 +82,8 @@ def ignores_fetched_messages(patch: Patch) -> None:
 def passes_messages_on_under_another_number(patch: Patch) -> None:
     original = RepairFetcher.received
 
-    def received(self: Any, client: Any, deliver: Deliver, now: float) -> list[Any] | None:
-        found = original(self, client, deliver, now)
+    def received(self: Any, client: Any, deliver: Deliver, now: float, *options: Any) -> list[Any] | None:
+        found = original(self, client, deliver, now, *options)
         if found:
             object.__setattr__(deliver, "sequence", deliver.sequence + 1)
         return found

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hmac
+import json
 from hashlib import blake2s, sha256
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,6 +25,7 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     Deliver,
     Forward,
     KeepaliveAck,
+    Packet,
     PacketType,
     Push,
 )
@@ -31,6 +35,10 @@ PEER: Address = ("192.0.2.7", 2323)
 SECRET = b"sixteen bytes and a few"
 PRICES, ORDERS = make_stream_id("fyrehose://prices"), make_stream_id("fyrehose://orders")
 KEY = MacKey(SECRET, PRICES)
+VECTORS: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[2] / "vectors" / "fyrehose-mac.json").read_text(encoding="utf-8")
+)
+VECTOR_KEY = MacKey(VECTORS[0]["secret"].encode(), bytes.fromhex(VECTORS[0]["stream_id_hex"]))
 
 sequences = st.integers(0, MAX_SEQUENCE - 300)
 data = st.binary(max_size=40)
@@ -203,3 +211,40 @@ class TestRuns:
     def test_short_datagrams_are_no_run(self, size: int) -> None:
         batch = pack(bytes([0x81]) + bytes(size - 1))
         assert KEY.split_run(batch.buffer, only_run(batch)) is None
+
+
+class TestVectors:
+    @pytest.mark.parametrize("vector", [one for one in VECTORS if one["kind"] == "golden"], ids=lambda one: one["name"])
+    def test_golden_datagram_and_its_fields_are_converted_into_each_other(self, vector: dict[str, Any]) -> None:
+        datagram, packet = bytes.fromhex(vector["hex"]), named(vector["fields"])
+        assert (len(datagram), sha256(datagram).hexdigest()) == (vector["size"], vector["sha256"])
+        assert (decode(datagram), encode(packet)) == (packet, datagram)
+        if isinstance(packet, Deliver):
+            assert VECTOR_KEY.is_valid(packet)
+        elif isinstance(packet, KeepaliveAck):
+            assert VECTOR_KEY.is_valid_ack(packet)
+
+    @pytest.mark.parametrize("vector", [one for one in VECTORS if one["kind"] == "forged"], ids=lambda one: one["name"])
+    def test_forged_datagram_has_a_wrong_mac(self, vector: dict[str, Any]) -> None:
+        packet = decode(bytes.fromhex(vector["hex"]))
+        assert isinstance(packet, Deliver)
+        assert not VECTOR_KEY.is_valid(packet)
+
+    @pytest.mark.parametrize(
+        "vector", [one for one in VECTORS if one["kind"] == "malformed"], ids=lambda one: one["name"]
+    )
+    def test_malformed_datagram_is_refused_with_its_reason(self, vector: dict[str, Any]) -> None:
+        with pytest.raises(MalformedPacket) as caught:
+            decode(bytes.fromhex(vector["hex"]))
+        assert caught.value.reason == vector["reason"]
+
+
+def named(fields: dict[str, Any]) -> Packet:
+    match fields:
+        case {"type": "DELIVER", "sequence": sequence, "data_hex": data, "fetched": fetched, "mac_hex": mac}:
+            return Deliver(sequence, bytes.fromhex(data), fetched, bytes.fromhex(mac))
+        case {"type": "KEEPALIVE-ACK", "token_hex": token, "stream_id_hex": stream_id, "mac_hex": mac}:
+            return KeepaliveAck(*map(bytes.fromhex, (token, stream_id, mac)))
+        case {"type": "FORWARD", "addr": host, "port": port, "from_seq": first, "to_seq": last, "mac": True}:
+            return Forward((host, port), first, last, mac=True)
+    raise AssertionError(f"no packet has the fields {fields}")
