@@ -48,12 +48,15 @@ class MacKey:
     :param stream_id: see :func:`make_stream_id`.
     """
 
-    __slots__ = ("_key", "stream_id")
+    __slots__ = ("_ack_hash", "_deliver_hash", "stream_id")
 
     def __init__(self, secret: bytes, stream_id: bytes) -> None:
         self.stream_id = stream_id
         # A token authenticates 20 or 32 bytes with the same secret, and this is neither.
-        self._key = hmac.digest(secret, _KEY_LABEL + stream_id, "sha256")
+        key = hmac.digest(secret, _KEY_LABEL + stream_id, "sha256")
+        # A copy that has the key already takes two thirds of the time of a new one, for a message of 100 bytes.
+        self._deliver_hash = blake2s(digest_size=MAC_SIZE, key=key, person=_DELIVER)
+        self._ack_hash = blake2s(digest_size=MAC_SIZE, key=key, person=_ACK)
 
     def deliver_mac(self, sequence: int, data: Datagram) -> bytes:
         """Return the MAC of a message: over LENGTH, SEQUENCE and DATA."""
@@ -69,7 +72,9 @@ class MacKey:
 
     def ack_mac(self, token: bytes) -> bytes:
         """Return the MAC of the KEEPALIVE-ACK with ``token``."""
-        return blake2s(token, digest_size=MAC_SIZE, key=self._key, person=_ACK).digest()
+        made = self._ack_hash.copy()
+        made.update(token)
+        return made.digest()
 
     def add_macs(self, datagrams: Iterable[Datagram | Burst]) -> list[Datagram | Burst]:
         """Return ``datagrams`` with a MAC in each DELIVER and FETCHED that has none. Other packets stay as they are.
@@ -101,19 +106,25 @@ class MacKey:
         start, stop, size, _, _, _ = run
         rows = struct.iter_unpack(f"x{size - 1 - MAC_SIZE}s{MAC_SIZE}s", memoryview(buffer)[start:stop])
         made, sent = list[bytes](), list[bytes]()
-        mac = self._deliver_mac
+        copy = self._deliver_hash.copy
         for body, trailer in rows:
-            made.append(mac(body))
+            mac = copy()
+            mac.update(body)
+            made.append(mac.digest())
             sent.append(trailer)
         return found if hmac.compare_digest(b"".join(made), b"".join(sent)) else None
 
     def _deliver_mac(self, body: Datagram) -> bytes:
-        return blake2s(body, digest_size=MAC_SIZE, key=self._key, person=_DELIVER).digest()
+        made = self._deliver_hash.copy()
+        made.update(body)
+        return made.digest()
 
     def _add_to_burst(self, burst: Burst) -> Burst:
-        data, size, mac = memoryview(burst.data), burst.size, self._deliver_mac
+        size, copy = burst.size, self._deliver_hash.copy
+        kind = bytes((burst.data[0] | WITH_MAC,))
         parts: list[Datagram] = []
-        for start in range(0, len(data), size):
-            body = data[start + 1 : start + size]
-            parts += (bytes((data[start] | WITH_MAC,)), body, mac(body))
+        for (body,) in struct.iter_unpack(f"x{size - 1}s", burst.data):
+            mac = copy()
+            mac.update(body)
+            parts += (kind, body, mac.digest())
         return Burst(b"".join(parts), size + MAC_SIZE)
