@@ -113,6 +113,14 @@ SEAL = {
         rows=("publisher", "subscriber"),
     ),
 }
+MACS = {
+    "mac": Table(
+        "A message of 128 bytes, with and without a MAC",
+        ours=("plain", "MACs"),
+        ratios=(Ratio("MACs of plain", "MACs", ("plain",)),),
+        rows=("backbone", "subscriber"),
+    ),
+}
 LOSS = {
     "loss": Table(
         "Messages/s over a link that loses packets, 128 bytes, two subscribers",
@@ -446,6 +454,7 @@ GROUPS = (
     RACE,
     STAGES,
     SEAL,
+    MACS,
     FOOTPRINT,
     LOSS,
     COMPILED,

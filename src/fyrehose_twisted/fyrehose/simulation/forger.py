@@ -33,7 +33,8 @@ class Forger:
     """Host on the path, which hears what others send, and sends to them with their addresses for ``duration`` seconds.
     It does not know the secret.
 
-    :param clients: addresses of the clients.
+    :param backbones: addresses of the backbone and of relays.
+    :param clients: addresses of the clients, which relays are too.
     :param believers: addresses of the clients that take the first answer to their KEEPALIVE for that of the backbone.
     :param elsewhere: makes the MACs of a backbone of another stream with the same secret, from which it captures
         messages.
@@ -46,7 +47,7 @@ class Forger:
         rng: Random,
         now: float,
         duration: float,
-        backbone: Address,
+        backbones: Sequence[Address],
         clients: Sequence[Address],
         believers: Sequence[Address],
         elsewhere: MacKey,
@@ -56,7 +57,7 @@ class Forger:
         self._rng = rng
         self._next_at: float | None = now + FORGE_INTERVAL
         self._until = now + duration
-        self._backbone = backbone
+        self._backbones = backbones
         self._clients = clients
         self._believers = believers
         self._elsewhere = elsewhere
@@ -85,9 +86,9 @@ class Forger:
         self._next_at = now + FORGE_INTERVAL if now < self._until else None
         rng, network = self._rng, self._network
         victim = rng.choice(self._clients)
-        claimed = self._backbone if rng.random() < 0.7 else rng.choice(self._clients)
+        claimed = rng.choice(self._backbones) if rng.random() < 0.7 else rng.choice(self._clients)
         if rng.random() < 0.1:
-            victim, claimed = self._backbone, victim
+            victim, claimed = rng.choice(self._backbones), victim
         packets = self._forged(victim)
         self.sent += len(packets)
         for packet in packets:

@@ -143,16 +143,20 @@ class Relays(FyrehoseScenario):
 
     def _make_relay(self, rng: Random, depth: int, number: int, above: Sequence[Address]) -> RelayHost:
         parents = rng.sample(above, min(len(above), rng.choice((1, 2, 2))))
+        address = f"10.0.{2 + depth}.{number}", 2323
         return RelayHost(
             self.network,
             f"relay-{depth}-{number}",
-            (f"10.0.{2 + depth}.{number}", 2323),
+            address,
             parents,
-            BackboneConfig(retransmit=rng.choice(RELAY_RETRANSMIT)),
-            ClientConfig(raw=True),
+            *self._relay_configs(address, rng),
             self._make_rng(),
             answer_repairs=rng.random() < 0.5,
         )
+
+    def _relay_configs(self, address: Address, rng: Random) -> tuple[BackboneConfig, ClientConfig]:
+        """Return the configuration of both sides of a relay."""
+        return BackboneConfig(retransmit=rng.choice(RELAY_RETRANSMIT)), ClientConfig(raw=True)
 
 
 class HostileRelays(Relays):

@@ -14,6 +14,7 @@ from fyrehose_twisted.fyrehose.events import ExistingStreamDetected
 from fyrehose_twisted.fyrehose.node.backbone.backbone import BackboneState
 from fyrehose_twisted.fyrehose.simulation import (
     ip_version_scenarios,
+    mac_scenario,
     multicast_scenarios,
     relay_scenarios,
     takeover_scenarios,
@@ -34,7 +35,6 @@ from fyrehose_twisted.fyrehose.simulation.invariants.journals import (
 from fyrehose_twisted.fyrehose.simulation.invariants.memory import MemoryBounded
 from fyrehose_twisted.fyrehose.simulation.invariants.repair import HeldMessagesFound
 from fyrehose_twisted.fyrehose.simulation.journal_hosts import JournalHost
-from fyrehose_twisted.fyrehose.simulation.mac_scenario import Forged
 from fyrehose_twisted.fyrehose.simulation.participants import BACKBONE
 from fyrehose_twisted.fyrehose.simulation.sealed_scenario import Sealed
 from fyrehose_twisted.fyrehose.simulation.transient_clients import TransientClient
@@ -363,7 +363,7 @@ SCENARIOS: tuple[type[FyrehoseScenario], ...] = (
     *ip_version_scenarios.SCENARIOS,
     *multicast_scenarios.SCENARIOS,
     Sealed,
-    Forged,
+    *mac_scenario.SCENARIOS,
     *takeover_scenarios.SCENARIOS,
     *relay_scenarios.SCENARIOS,
 )

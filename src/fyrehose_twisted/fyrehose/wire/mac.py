@@ -103,7 +103,10 @@ class MacKey:
         found = split_delivers(buffer, run, kind=_WITH_MAC_TYPE, trailer=MAC_SIZE)
         if found is None:
             return None
-        start, stop, size, _, _, _ = run
+        start, stop, size, count, _, _ = run
+        if count == 1:
+            end = stop - MAC_SIZE
+            return found if hmac.compare_digest(self._deliver_mac(buffer[start + 1 : end]), buffer[end:stop]) else None
         rows = struct.iter_unpack(f"x{size - 1 - MAC_SIZE}s{MAC_SIZE}s", memoryview(buffer)[start:stop])
         made, sent = list[bytes](), list[bytes]()
         copy = self._deliver_hash.copy

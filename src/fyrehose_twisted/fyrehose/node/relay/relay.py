@@ -15,12 +15,20 @@ from fyrehose_twisted.fyrehose.node.relay.downstream import RelayDownstream
 from fyrehose_twisted.fyrehose.node.relay.other_side import OtherSideReady
 from fyrehose_twisted.fyrehose.node.relay.upstream import RelayUpstream
 from fyrehose_twisted.fyrehose.wire.extension import ExtensionKind
-from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, PacketType
+from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, WITH_MAC, PacketType
 from fyrehose_twisted.fyrehose.wire.run_codec import split_types
 from fyrehose_twisted.interfaces import IDatagramNode, IForwardPolicy, Outputs
 
 _FOR_CLIENTS = frozenset(
-    (PacketType.DELIVER, PacketType.FETCHED, PacketType.FORWARD, PacketType.FORWARD6, PacketType.KEEPALIVE_ACK)
+    kind | mac
+    for kind in (
+        PacketType.DELIVER,
+        PacketType.FETCHED,
+        PacketType.FORWARD,
+        PacketType.FORWARD6,
+        PacketType.KEEPALIVE_ACK,
+    )
+    for mac in (0, WITH_MAC)
 )
 _EXTENSIONS_FOR_CLIENTS = frozenset(
     (ExtensionKind.STATUS, ExtensionKind.ASKED, ExtensionKind.LEADER, ExtensionKind.LEADER6, ExtensionKind.DEPTH)

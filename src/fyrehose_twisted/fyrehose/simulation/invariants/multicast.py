@@ -7,11 +7,15 @@ from typing import ClassVar
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.node.multicast.gathering import GROUP_PAUSE
 from fyrehose_twisted.fyrehose.node.multicast.listening import SILENCE
-from fyrehose_twisted.fyrehose.simulation.invariants.delivery import ClientInvariant, FyrehoseInvariant, Participants
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
+    DELIVER_KINDS,
+    ClientInvariant,
+    FyrehoseInvariant,
+    Participants,
+)
 from fyrehose_twisted.fyrehose.simulation.member_hosts import Group
 from fyrehose_twisted.fyrehose.simulation.participants import Participant
 from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER
-from fyrehose_twisted.fyrehose.wire.packets import PacketType
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.observer import SimPacket
 
@@ -93,7 +97,7 @@ class GroupRepairsBounded(FyrehoseInvariant):
 
     name: ClassVar[str] = "repairs of a group are bounded"
 
-    sent_kinds = (PacketType.DELIVER,)
+    sent_kinds = DELIVER_KINDS
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)

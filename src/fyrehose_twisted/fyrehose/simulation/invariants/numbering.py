@@ -10,6 +10,7 @@ from fyrehose_twisted.consensus.messages import EntryKind, MemberId
 from fyrehose_twisted.errors import MalformedPacket
 from fyrehose_twisted.fyrehose.node.member.persistent_state import MemberCheckpoint, MemberState, decode_group
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
+    DELIVER_KINDS,
     PUSH_KINDS,
     ClientInvariant,
     NumberedMessages,
@@ -17,7 +18,7 @@ from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
 )
 from fyrehose_twisted.fyrehose.simulation.member_hosts import Group, MemberHost
 from fyrehose_twisted.fyrehose.wire.codec import decode
-from fyrehose_twisted.fyrehose.wire.packets import PacketType, Push
+from fyrehose_twisted.fyrehose.wire.packets import Push
 from fyrehose_twisted.fyrehose.wire.term_start import TermStart, decode_term_start
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.sim.host import Host
@@ -47,7 +48,7 @@ class GroupMessages(NumberedMessages):
 
     participants: Group
 
-    sent_kinds = (PacketType.DELIVER,)
+    sent_kinds = DELIVER_KINDS
     arrived_kinds = PUSH_KINDS
 
     def __init__(self, participants: Group) -> None:

@@ -14,6 +14,7 @@ from fyrehose_twisted.fyrehose.node.relay.passed_requests import MAX_RANGES
 from fyrehose_twisted.fyrehose.node.relay.push_returns import MAX_BYTES, MAX_PUSHES
 from fyrehose_twisted.fyrehose.node.relay.relay import Relay
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
+    DELIVER_KINDS,
     ClientInvariant,
     OneMessagePerNumber,
     Participants,
@@ -63,7 +64,7 @@ class NothingLostInTree(ClientInvariant):
     def dropped(self, packet: SimPacket, reason: str) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         kind = packet.data[0] if packet.data else 0
-        if kind == PacketType.DELIVER:
+        if kind in DELIVER_KINDS:
             sequence = parse_deliver(packet.data)[0]
             self._dropped.append((self.network.now, sequence, sequence))
         elif kind == PacketType.REQUEST:
@@ -92,7 +93,7 @@ class OneParentDelivers(ClientInvariant):
     SETTLING_TIME: ClassVar[float] = 12.0
     """Seconds after a disturbance until which two may deliver: the silence of the former parent, and its memory."""
 
-    arrived_kinds = (PacketType.DELIVER,)
+    arrived_kinds = DELIVER_KINDS
 
     def __init__(self, participants: Participants, relays: Sequence[RelayHost]) -> None:
         super().__init__(participants)

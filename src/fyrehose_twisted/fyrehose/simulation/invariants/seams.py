@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 from fyrehose_twisted.consensus.messages import EntryKind
 from fyrehose_twisted.errors import MalformedPacket
 from fyrehose_twisted.fyrehose.events import MessagesDelivered, MessagesLost, MessagesPublished
-from fyrehose_twisted.fyrehose.simulation.invariants.delivery import ClientInvariant, parse_deliver
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import DELIVER_KINDS, ClientInvariant, parse_deliver
 from fyrehose_twisted.fyrehose.simulation.invariants.numbering import GroupMessages
 from fyrehose_twisted.fyrehose.simulation.member_hosts import Group, MemberHost
 from fyrehose_twisted.fyrehose.simulation.participants import Participant
@@ -56,7 +56,7 @@ class HeldNumbersKept(ClientInvariant):
     participants: Group
 
     sent_kinds = (PacketType.EXTENSION,)
-    arrived_kinds = (PacketType.EXTENSION, PacketType.DELIVER)
+    arrived_kinds = (PacketType.EXTENSION, *DELIVER_KINDS)
 
     def __init__(self, participants: Group, messages: GroupMessages) -> None:
         super().__init__(participants)
@@ -122,7 +122,7 @@ class HeldNumbersKept(ClientInvariant):
     def _note_repair(self, packet: SimPacket, host: Host) -> None:
         if packet.source not in self._repaired or packet.damaged or packet.truncated:
             return
-        if packet.data[0] == PacketType.DELIVER:
+        if packet.data[0] in DELIVER_KINDS:
             self._repaired[host].add(parse_deliver(packet.data)[0])
 
     def _must_hear(self, leader: MemberHost, one: Participant) -> bool:
