@@ -121,7 +121,7 @@ class Forged(_ForgingHost):
 
 
 class ForgedRelays(_ForgingHost, Relays):
-    """The same with a tree of relays, which have the secret, too."""
+    """A host on the path forges addresses in a tree of relays. Relays die, are paused and are cut off."""
 
     name: ClassVar[str] = "fyrehose.forged-relays"
     profiles: ClassVar[Sequence[ClientProfile]] = tuple(

@@ -268,6 +268,13 @@ class TestRepairs:
         bench.hear(ALICE, Request(ALICE, 1, 5))
         assert dict(bench.sent) == {CAROL: [Forward(ALICE, 1, 5, mac=True)]}
 
+    def test_client_that_makes_macs_no_longer_has_left_those_that_want_them(self) -> None:
+        bench = Bench()
+        bench.join(ALICE)
+        before = bench.node._client_table.departures
+        bench.join(ALICE, NONE)
+        assert bench.node._client_table.departures == before + 1
+
     def _fetch(self, requester: int, repairer: int) -> Bench:
         """Have the backbone ask a client of another IP version, which cannot send to the requester."""
         bench = Bench(last=5)

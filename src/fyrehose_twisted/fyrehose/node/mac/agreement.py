@@ -119,7 +119,7 @@ class MacAgreement:
         key = self._keys.get(peer)
         if key is None and self._secret is not None:
             key = MacKey(self._secret, ack.stream_id)
-        if key is None or key.stream_id != ack.stream_id or not key.is_valid_ack(ack):
+        if key is None or not key.is_valid_ack(ack):
             return "mac_wrong"
         if is_answer:
             self._keys = {one: known for one, known in self._keys.items() if self._is_backbone(one)}
