@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError, NotConnected, OperationalError
+from fyrehose_twisted.fyrehose.config import MacPolicy
 from fyrehose_twisted.fyrehose.protocol import ClientProtocol
 from fyrehose_twisted.fyrehose.wire.address import can_be_packed
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS
@@ -98,6 +99,12 @@ async def join(
         await connected
     except DeferredTimeout:
         await protocol.leave()
+        node = protocol.node
+        if protocol.config.mac is MacPolicy.REQUIRE and node is not None and node.drops.counts["mac_missing"]:
+            raise NotConnected(
+                f"the answers of backbone {backbone} have no MAC: it has no secret, or is of an older version; without"
+                " --require-mac it is believed all the same"
+            ) from None
         secret = "does it need a secret" if protocol.config.secret is None else "is the secret the same there"
         raise NotConnected(
             f"{_silence(backbone)} within {timeout:g} s; is it running, {secret}, and does it admit this address?"
