@@ -24,7 +24,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #ifdef WITH_PGM
-#include <pgm/pgm.h>
+#include "openpgm.h"
+#else
+#include "give_up.h"
 #endif
 #ifdef WITH_NORM
 #include "norm.h"
@@ -36,12 +38,6 @@ enum { INPUT = 1 << 20 };
 static uint64_t units[MAX_HOSTS]; /* Messages, or bytes of a stream. */
 static int hosts;
 static uint64_t unit = 1;
-
-static void give_up(const char *problem)
-{
-    fprintf(stderr, "%s: %s\n", problem, strerror(errno));
-    exit(1);
-}
 
 static void report(void)
 {
@@ -109,27 +105,12 @@ static void enter(const char *namespace)
 }
 
 #ifdef WITH_PGM
-static void set(pgm_sock_t *sock, int option, int value)
+static pgm_sock_t *open_receiver(const char *host, const char *group, int port)
 {
-    if (!pgm_setsockopt(sock, IPPROTO_PGM, option, &value, sizeof value))
-        give_up("an option of OpenPGM");
-}
-
-static pgm_sock_t *open_pgm(const char *host, const char *group, int port)
-{
-    pgm_error_t *error = NULL;
     struct pgm_addrinfo_t *found;
-    pgm_sock_t *sock;
-    char network[64];
-    snprintf(network, sizeof network, "%s;%s", host, group);
-    if (!pgm_getaddrinfo(network, NULL, &found, &error) ||
-        !pgm_socket(&sock, AF_INET, SOCK_SEQPACKET, IPPROTO_UDP, &error))
-        give_up(error ? error->message : "OpenPGM");
-    set(sock, PGM_UDP_ENCAP_UCAST_PORT, port);
-    set(sock, PGM_UDP_ENCAP_MCAST_PORT, port);
+    pgm_sock_t *sock = open_pgm(host, group, port, &found);
     set(sock, PGM_RECV_ONLY, 1);
     set(sock, PGM_PASSIVE, 0);
-    set(sock, PGM_MTU, 1500);
     set(sock, PGM_RXW_SQNS, 8192);
     set(sock, PGM_PEER_EXPIRY, 300000000);
     set(sock, PGM_SPMR_EXPIRY, 250000);
@@ -138,23 +119,7 @@ static pgm_sock_t *open_pgm(const char *host, const char *group, int port)
     set(sock, PGM_NAK_RDATA_IVL, 2000000);
     set(sock, PGM_NAK_DATA_RETRIES, 50);
     set(sock, PGM_NAK_NCF_RETRIES, 50);
-    struct pgm_sockaddr_t name = {.sa_port = DEFAULT_DATA_DESTINATION_PORT};
-    struct pgm_interface_req_t interface = {.ir_interface = found->ai_recv_addrs[0].gsr_interface};
-    if (!pgm_gsi_create_from_string(&name.sa_addr.gsi, host, -1))
-        give_up("an identifier of OpenPGM");
-    if (!pgm_bind3(sock, &name, sizeof name, &interface, sizeof interface, &interface, sizeof interface, &error))
-        give_up(error ? error->message : "pgm_bind3");
-    for (unsigned number = 0; number < found->ai_recv_addrs_len; number++)
-        if (!pgm_setsockopt(sock, IPPROTO_PGM, PGM_JOIN_GROUP, &found->ai_recv_addrs[number], sizeof(struct group_req)))
-            give_up("PGM_JOIN_GROUP");
-    if (!pgm_setsockopt(sock, IPPROTO_PGM, PGM_SEND_GROUP, &found->ai_send_addrs[0], sizeof(struct group_req)))
-        give_up("PGM_SEND_GROUP");
-    set(sock, PGM_MULTICAST_LOOP, 0);
-    set(sock, PGM_MULTICAST_HOPS, 1);
-    set(sock, PGM_NOBLOCK, 1);
-    if (!pgm_connect(sock, &error))
-        give_up(error ? error->message : "pgm_connect");
-    pgm_freeaddrinfo(found);
+    connect_pgm(sock, host, found);
     return sock;
 }
 
@@ -183,7 +148,7 @@ static void run_pgm(const char *group, int port, uint32_t first, char **namespac
         struct in_addr address = {htonl(first + (uint32_t)host)};
         int options[] = {PGM_RECV_SOCK, PGM_PENDING_SOCK};
         enter(namespaces[host]);
-        sockets[host] = open_pgm(inet_ntoa(address), group, port);
+        sockets[host] = open_receiver(inet_ntoa(address), group, port);
         for (int number = 0; number < 2; number++) {
             int fd;
             socklen_t size = sizeof fd;

@@ -18,7 +18,9 @@
 #include <string.h>
 #include <sys/socket.h>
 #ifdef WITH_PGM
-#include <pgm/pgm.h>
+#include "openpgm.h"
+#else
+#include "give_up.h"
 #endif
 #ifdef WITH_NORM
 #include "norm.h"
@@ -30,12 +32,6 @@ enum { BUFFER = 65536, RECEIVE_BUFFER = 4 << 20, MAX_HOSTS = 256 };
 static const char *address, *group;
 static int port, listener;
 static char message[BUFFER];
-
-static void give_up(const char *problem)
-{
-    fprintf(stderr, "%s: %s\n", problem, strerror(errno));
-    exit(1);
-}
 
 static struct sockaddr_in name_of(const char *host, int number)
 {
@@ -86,12 +82,6 @@ static void run_udp(int hosts)
 }
 
 #ifdef WITH_PGM
-static void set(pgm_sock_t *sock, int option, int value)
-{
-    if (!pgm_setsockopt(sock, IPPROTO_PGM, option, &value, sizeof value))
-        give_up("an option of OpenPGM");
-}
-
 static int descriptor(pgm_sock_t *sock, int option)
 {
     int fd;
@@ -105,17 +95,11 @@ static void run_pgm(void)
 {
     pgm_error_t *error = NULL;
     struct pgm_addrinfo_t *found;
-    pgm_sock_t *sock;
-    char network[64];
     int heartbeats[] = {100000, 100000, 1300000, 7000000, 16000000, 25000000, 30000000};
-    snprintf(network, sizeof network, "%s;%s", address, group);
-    if (!pgm_init(&error) || !pgm_getaddrinfo(network, NULL, &found, &error) ||
-        !pgm_socket(&sock, AF_INET, SOCK_SEQPACKET, IPPROTO_UDP, &error))
+    if (!pgm_init(&error))
         give_up(error ? error->message : "OpenPGM");
-    set(sock, PGM_UDP_ENCAP_UCAST_PORT, port);
-    set(sock, PGM_UDP_ENCAP_MCAST_PORT, port);
+    pgm_sock_t *sock = open_pgm(address, group, port, &found);
     set(sock, PGM_SEND_ONLY, 1);
-    set(sock, PGM_MTU, 1500);
     set(sock, PGM_UNCONTROLLED_ODATA, 1);
     set(sock, PGM_UNCONTROLLED_RDATA, 1);
     set(sock, PGM_TXW_SQNS, 8192);
@@ -123,22 +107,7 @@ static void run_pgm(void)
     set(sock, PGM_AMBIENT_SPM, 30000000);
     if (!pgm_setsockopt(sock, IPPROTO_PGM, PGM_HEARTBEAT_SPM, heartbeats, sizeof heartbeats))
         give_up("heartbeats of OpenPGM");
-    struct pgm_sockaddr_t name = {.sa_port = DEFAULT_DATA_DESTINATION_PORT};
-    struct pgm_interface_req_t interface = {.ir_interface = found->ai_send_addrs[0].gsr_interface};
-    if (!pgm_gsi_create_from_string(&name.sa_addr.gsi, address, -1))
-        give_up("an identifier of OpenPGM");
-    if (!pgm_bind3(sock, &name, sizeof name, &interface, sizeof interface, &interface, sizeof interface, &error))
-        give_up(error ? error->message : "pgm_bind3");
-    for (unsigned number = 0; number < found->ai_recv_addrs_len; number++)
-        if (!pgm_setsockopt(sock, IPPROTO_PGM, PGM_JOIN_GROUP, &found->ai_recv_addrs[number], sizeof(struct group_req)))
-            give_up("PGM_JOIN_GROUP");
-    if (!pgm_setsockopt(sock, IPPROTO_PGM, PGM_SEND_GROUP, &found->ai_send_addrs[0], sizeof(struct group_req)))
-        give_up("PGM_SEND_GROUP");
-    set(sock, PGM_MULTICAST_LOOP, 0);
-    set(sock, PGM_MULTICAST_HOPS, 1);
-    set(sock, PGM_NOBLOCK, 1);
-    if (!pgm_connect(sock, &error))
-        give_up(error ? error->message : "pgm_connect");
+    connect_pgm(sock, address, found);
     struct pollfd waiting[] = {{.fd = listener, .events = POLLIN},
                                {.fd = descriptor(sock, PGM_RECV_SOCK), .events = POLLIN},
                                {.fd = descriptor(sock, PGM_PENDING_SOCK), .events = POLLIN}};
