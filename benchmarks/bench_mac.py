@@ -10,101 +10,31 @@ CPU times depend on the machine; compare the ratios of one run. Medians over rou
 from __future__ import annotations
 
 import argparse
-import json
 import socket
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
-from typing import Any
 
-from race.machine import describe
 from race.servers import cpu_seconds, free_port
-from results import add_option, write
+from results import add_option
+from variants import (
+    BATCH,
+    PLAIN,
+    SUBSCRIBER,
+    TRIP,
+    add_role_options,
+    measure_bursts,
+    measure_rounds,
+    measure_singles,
+    run_role,
+)
 
 from fyrehose_twisted.fyrehose.config import ClientConfig, MacPolicy
-from fyrehose_twisted.process.progress import ProgressBar
 
-PLAIN, MACS = "plain", "MACs"
+MACS = "MACs"
 VARIANTS = (PLAIN, MACS)
-BACKBONE, SUBSCRIBER, TRIP = "backbone, µs", "subscriber, µs", "round trip, µs"
-ROWS = (BACKBONE, SUBSCRIBER, TRIP)
+BACKBONE = "backbone, µs"
 SECRET = b"known to the backbone and its clients"
-BATCH = 256
-PATIENCE = 120.0
-
-
-def run_role(options: argparse.Namespace) -> None:
-    """Run a publisher or subscriber in this process, and print its figure."""
-    from twisted.internet import task
-    from twisted.internet.defer import Deferred
-
-    from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
-    from fyrehose_twisted.fyrehose.service.connect import join
-
-    data, mac = bytes(options.size), MacPolicy.REQUIRE if options.variant == MACS else MacPolicy.OFF
-
-    class Client(PublisherProtocol):
-        """Client that counts what it receives."""
-
-        def __init__(self) -> None:
-            super().__init__(ClientConfig(journal=False, secret=SECRET, mac=mac))
-            self.count = 0
-            self.begun = 0.0
-            self.arrived: Deferred[None] = Deferred()
-            self.wanted = options.messages
-
-        def messages_received(self, messages: Sequence[Any]) -> None:
-            if not self.count:
-                self.begun = time.process_time()
-            # Messages are made when they are looked at.
-            self.count += sum(len(message.data) == len(data) for message in messages)
-            if self.count >= self.wanted:
-                arrived, self.arrived = self.arrived, Deferred()
-                arrived.callback(None)
-
-    async def publish_bursts(client: Client) -> float:
-        begun = time.process_time()
-        for _ in range(options.messages // BATCH):
-            await client.when_room()
-            client.publish_many([data] * BATCH)
-        while client.pending:
-            await task.deferLater(reactor, 0.002, lambda: None)
-        return (time.process_time() - begun) / options.messages
-
-    async def receive(client: Client) -> float:
-        print("ready", flush=True)
-        await client.arrived
-        return (time.process_time() - client.begun) / options.messages
-
-    async def round_trips(client: Client) -> float:
-        times = []
-        for number in range(options.messages):
-            client.wanted, arrived, begun = number + 1, client.arrived, time.perf_counter()
-            client.publish(data)
-            await arrived
-            times.append(time.perf_counter() - begun)
-        return median(times)
-
-    async def run(reactor: Any) -> None:
-        client = await join(reactor, Client(), options.backbone)
-        role = {"publisher": publish_bursts, "subscriber": receive, "single": round_trips}[options.role]
-        print(json.dumps(1e6 * await role(client)), flush=True)
-        await client.leave(at_once=True)
-
-    from twisted.internet import reactor
-
-    task.react(lambda reactor: Deferred.fromCoroutine(run(reactor)))
-
-
-def start(role: str, variant: str, port: int, messages: int, size: int) -> subprocess.Popen[str]:
-    """Start a process with a role."""
-    command = [sys.executable, __file__, "--role", role, "--variant", variant, "--backbone", f"127.0.0.1:{port}"]
-    command += ["--messages", str(messages), "--size", str(size)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 def start_backbone(directory: Path, port: int) -> subprocess.Popen[bytes]:
@@ -119,36 +49,20 @@ def start_backbone(directory: Path, port: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdout=log, stderr=log)
 
 
-def measure(variant: str, directory: Path, options: argparse.Namespace) -> dict[str, float]:
+def measure(options: argparse.Namespace, variant: str, directory: Path) -> dict[str, float]:
     """Measure a variant once."""
     port = free_port(socket.SOCK_DGRAM)
     backbone = start_backbone(directory, port)
     try:
-        count = options.messages // BATCH * BATCH
-        subscriber = start("subscriber", variant, port, count, options.size)
-        assert subscriber.stdout is not None
-        subscriber.stdout.readline()
-        before = cpu_seconds(backbone.pid)
-        publisher = start("publisher", variant, port, count, options.size)
-        publisher.communicate(timeout=PATIENCE)
-        received = subscriber.communicate(timeout=PATIENCE)[0]
-        used = 1e6 * (cpu_seconds(backbone.pid) - before) / count
-        single = start("single", variant, port, options.singles, options.size)
-        trip = single.communicate(timeout=PATIENCE)[0]
-        return {BACKBONE: used, SUBSCRIBER: float(received), TRIP: float(trip)}
+        before: list[float] = []
+        _, received = measure_bursts(
+            options, variant, port, directory, lambda: before.append(cpu_seconds(backbone.pid))
+        )
+        used = 1e6 * (cpu_seconds(backbone.pid) - before[0]) / (options.messages // BATCH * BATCH)
+        return {BACKBONE: used, SUBSCRIBER: received, TRIP: measure_singles(options, variant, port, directory)}
     finally:
         backbone.terminate()
         backbone.wait()
-
-
-def report(results: dict[str, list[dict[str, float]]], options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """Print medians and ratios to those without MACs; return the table for the docs."""
-    rows = {row: {name: median(each[row] for each in rounds) for name, rounds in results.items()} for row in ROWS}
-    print(f"{options.size}-byte messages, medians of {options.rounds} rounds; {describe()}\n")
-    print(f"{'':<18}" + "".join(f"{name:>30}" for name in VARIANTS))
-    for row, cells in rows.items():
-        print(f"{row:<18}" + "".join(f"{cells[name]:>20.2f} ({cells[name] / cells[PLAIN]:.2f}x)" for name in VARIANTS))
-    return rows
 
 
 def main() -> None:
@@ -159,24 +73,13 @@ def main() -> None:
     parser.add_argument("--singles", type=int, default=2_000, help="one at a time, each round [%(default)s]")
     parser.add_argument("--size", type=int, default=128, help="bytes of a message [%(default)s]")
     add_option(parser, "mac")
-    parser.add_argument("--role", help=argparse.SUPPRESS)
-    parser.add_argument("--variant", help=argparse.SUPPRESS)
-    parser.add_argument("--backbone", help=argparse.SUPPRESS)
+    add_role_options(parser)
     options = parser.parse_args()
     if options.role:
-        run_role(options)
+        mac = MacPolicy.REQUIRE if options.variant == MACS else MacPolicy.OFF
+        run_role(options, ClientConfig(journal=False, secret=SECRET, mac=mac))
         return
-    results: dict[str, list[dict[str, float]]] = {variant: [] for variant in VARIANTS}
-    with (
-        tempfile.TemporaryDirectory() as name,
-        ProgressBar(total=options.rounds * len(VARIANTS), desc="measured") as bar,
-    ):
-        for _ in range(options.rounds):
-            for variant in VARIANTS:
-                results[variant].append(measure(variant, Path(name), options))
-                bar.update(1)
-    table = report(results, options)
-    write(options.json, {"mac": table}, f"medians of {options.rounds} rounds, {options.size}-byte messages")
+    measure_rounds(options, "mac", VARIANTS, lambda variant, directory: measure(options, variant, directory))
 
 
 if __name__ == "__main__":

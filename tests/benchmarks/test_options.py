@@ -16,4 +16,5 @@ def test_each_option_that_a_benchmark_reads_is_declared(path: Path) -> None:
     declared = {name.replace("-", "_") for name in re.findall(r'add_argument\(\s*"(?:--)?([a-z][a-z0-9-]*)"', text)}
     declared |= set(re.findall(r'dest="(\w+)"', text)) | set(re.findall(r"options\.(\w+) = ", text))
     declared |= {"json"} if "add_option(parser" in text else set()
+    declared |= {"role", "variant", "keys"} if "add_role_options(parser" in text else set()
     assert set(re.findall(r"\boptions\.(\w+)", text)) <= declared
