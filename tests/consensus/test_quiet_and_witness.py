@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import cycle
 from random import Random
 
 import pytest
@@ -168,6 +169,27 @@ def test_a_witness_hands_over_to_the_next_member_if_one_does_not_take_over() -> 
     assert [receiver for _, receiver, message in group.sent if isinstance(message, StartElection)] == [B, C]
     assert group[C].is_leader
     assert group[C].log.entry_at(3) == entry(1, b"1")
+
+
+def test_a_witness_whose_successor_is_lost_waits_until_a_member_can_take_over() -> None:
+    group = led_by_the_witness()
+    for line in cycle(((C, B), (B, C))):
+        group.collect()
+        if group[C].is_transferring:
+            break
+        if group.lines[line]:
+            group.deliver(*line)
+    group.close(B, C)
+    patience = group.now + TIMERS.retry[1]
+    while group.now < patience:
+        group.now = group[C].next_deadline()
+        group[C].tick(group.now)
+        group.collect()
+    assert group[C].role is RaftRole.LEADER
+    assert group[C].next_deadline() == group.now + TIMERS.heartbeat
+    group.open(B, C)
+    group.pass_time(3 * TIMERS.retry[1])
+    assert group[B].is_leader
 
 
 def test_a_witness_that_led_in_vain_starts_no_further_election() -> None:

@@ -197,7 +197,9 @@ class RaftMember(RaftState):
                 self._become_follower(None, now)
                 self._start_election(now, forced=True)
                 return
-            self._timer.deadline = min(now + self.timers.heartbeat, self._transfer.deadline)
+            self._timer.deadline = now + self.timers.heartbeat
+            if now < self._transfer.deadline:  # A witness whose successor failed waits for another one.
+                self._timer.deadline = min(self._timer.deadline, self._transfer.deadline)
             self.replication.send_heartbeats()
         elif not self.is_voter or not (self.may_lead or self._is_needed):
             self._timer.postpone(now)
