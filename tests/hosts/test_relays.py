@@ -62,11 +62,14 @@ def test_a_subscriber_behind_address_translation_needs_nobody_but_its_relays(bri
     options = ("--state=stream.state", "--settle-time=0", f"--interface={backbone.address}", "--allow=10.9.0.0/24")
     backbone.start("twistd", "-n", "--pidfile=", "fyrehose-backbone", *options, log="backbone").wait_for("listening on")
     relays = [start_relay(host, backbone) for host in (first, second)]
+    # A live subscriber would begin with the second message if it lost the first.
+    subscribe = ("sub", "--from=1")
     # It stores messages, too: the backbone may have it repair what others miss, but not the subscriber.
-    neighbour = other.start("fyrehose", "sub", f"--backbone={backbone.address}:2323", log="neighbour")
+    neighbour = other.start("fyrehose", *subscribe, f"--backbone={backbone.address}:2323", log="neighbour")
     places = ",".join(f"{host.address}:2324" for host in (first, second))
     log = gateway.directory / "subscriber.log"
-    subscriber = Process((*inside.enter, BIN / "fyrehose", "sub", f"--backbone={places}"), log, gateway.directory)
+    command = (*inside.enter, BIN / "fyrehose", *subscribe, f"--backbone={places}")
+    subscriber = Process(command, log, gateway.directory)
     try:
         for relay in relays:
             relay.wait_for(rf"client {gateway.address}:\d+ joined")
