@@ -65,7 +65,7 @@ wheel: $(COMPILED)/.required ## build a compiled wheel into dist/ and test it in
 
 soak: $(VENV)/.installed-test-all ## run the long tests; SOAK_SECONDS=60 shortens them
 	@echo "Running the soak tests, each for at most $(SOAK_SECONDS) s"
-	@$(PY) -m pytest -m "soak or hypothesis" --hypothesis-profile=soak -rP
+	@PYTHONPATH=tests $(PY) -m suite.run --soak
 
 fuzz: $(VENV)/.installed-fuzz ## fuzz every parser; FUZZ_SECONDS=60 shortens it
 	@$(PY) -m fuzz.run --seconds $(FUZZ_SECONDS) $(FUZZ_OPTIONS)

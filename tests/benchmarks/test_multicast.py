@@ -189,7 +189,7 @@ def test_bursts_are_told_with_their_calls() -> None:
     assert set(rows["100 bytes: calls"]) == columns_of("multicast-bursts")
 
 
-@pytest.mark.soak
+@pytest.mark.soak(seconds=60)
 @pytest.mark.usefixtures("namespaces")
 def test_benchmark_measures_processes(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "bench_multicast.py"), "--rounds=1", "--sizes=100", "--subscribers=1,3"]

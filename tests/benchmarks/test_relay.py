@@ -151,7 +151,7 @@ def test_trees_are_told_beside_one_backbone() -> None:
     assert {column for cells in rows.values() for column in cells} == columns_of("relay-tree")
 
 
-@pytest.mark.soak
+@pytest.mark.soak(seconds=40)
 def test_benchmark_measures_processes(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "bench_relay.py"), "--rounds=1", "--seconds=0.3", "--messages=20"]
     command += ["--relays=2", "--subscribers=8", "--tree-seconds=0.5", "--spread-messages=2", "--fan-out=2x2x3"]

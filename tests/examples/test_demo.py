@@ -169,7 +169,7 @@ def test_demo_explains_numbers_that_were_assigned_and_never_sent(tmp_path: Path)
         demo_network.Backbone, demo.AGAIN = Backbone, 1
         demo.Demo.count = demo.Demo.draw = lambda self, *arguments: None
         out = pathlib.Path({str(tmp_path)!r})
-        options = argparse.Namespace(flights=4_000, loss=0.05, seed=1, no_spark=False, verbose=False, out=out)
+        options = argparse.Namespace(flights=400, loss=0.05, seed=1, no_spark=False, verbose=False, out=out)
         sys.exit(demo.main(options))
     """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)

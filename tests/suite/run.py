@@ -1,4 +1,4 @@
-"""Runner of ``make test`` and ``make test-all``: tests split over the cores, and the other checks of the code."""
+"""Runner of ``make test``, ``make test-all`` and ``make soak``: tests split over the cores, and other checks."""
 
 from __future__ import annotations
 
@@ -52,17 +52,26 @@ class Suite:
 TEST = Suite("test", ())
 TEST_ALL = Suite("test-all", ("-m", "not soak", "--hypothesis-profile=ci"))
 REST = Suite("test-rest", ("-m", "extended and not soak", "--hypothesis-profile=ci"))
+SOAK = Suite("soak", ("-m", "soak or hypothesis", "--hypothesis-profile=soak", "-rP"))
 COMPILED = Suite(
     "test-compiled",
     (),
     (
-        *("consensus", "experiments", "freenet", "fyrehose", "hydra", "integration", "net", "parcels", "sim"),
+        *("consensus", "experiments", "freenet", "fyrehose", "hydra", "net", "parcels", "sim"),
         *("packaging/test_compiled.py", "test_datagrams.py", "test_driver.py", "test_interfaces.py", "test_lru_set.py"),
         *("test_ranges.py", "test_repeats.py", "test_report_limiter.py", "test_token_bucket.py"),
+        "integration/freenet",
+        *(
+            f"integration/test_{name}.py"
+            for name in (
+                *("hostile", "hydra", "hydra_irc", "ip_versions", "kept", "mac", "multicast", "parcels"),
+                *("parcels_foreign_peers", "relay", "repair", "repair_sources", "restart", "service"),
+            )
+        ),
     ),
     "test",
 )
-"""What runs compiled code, without the extended tests: those of nodes, codecs, simulator and services."""
+"""What runs compiled code, without the extended tests: those of nodes, codecs and simulator, and of each service."""
 MORE = "Spark, browsers, every documented command, long integration tests, and more examples of each property"
 
 
@@ -97,7 +106,7 @@ class Run:
         parted = shares(self._files(), recorded().get(self.suite.durations or self.suite.name, {}), self.cores)
         with ThreadPoolExecutor() as parts:
             running = [parts.submit(self._test, number, share) for number, share in enumerate(parted, 1)]
-            if self.suite not in (REST, COMPILED):
+            if self.suite not in (REST, COMPILED, SOAK):
                 running.insert(0, parts.submit(self._check))
             try:
                 return [part.result() for part in running]
@@ -171,9 +180,11 @@ class Run:
         for reason, count in total.skipped.most_common():
             print(f"{count} skipped: {reason}")
         counts = ", ".join(f"{total.outcomes[outcome]:,} {outcome}" for outcome in ("passed", "failed", "skipped"))
-        right = {REST: "make test has the others", COMPILED: "the modules are compiled"}.get(
-            self.suite, "style, types and imports are right"
-        )
+        right = {
+            REST: "make test has the others",
+            COMPILED: "the modules are compiled",
+            SOAK: "seeds and examples were new ones",
+        }.get(self.suite, "style, types and imports are right")
         verdict = f"what failed: {', '.join(wrong)}" if wrong else right
         print(f"make {self.suite.name} took {took // 60:.0f} min {took % 60:.0f} s: {counts}; {verdict}.")
         if self.suite is TEST and not wrong:
@@ -197,12 +208,14 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="run everything but the soak")
     parser.add_argument("--rest", action="store_true", help="run what --all has in addition, and no checks")
     parser.add_argument("--compiled", action="store_true", help="run the tests of compiled modules, on compiled ones")
+    parser.add_argument("--soak", action="store_true", help="run the long tests, each for SOAK_SECONDS")
     parser.add_argument("--cores", type=int, default=cores, help="processes that run tests; default: %(default)s")
     parser.add_argument("--record", action="store_true", help="write down how long each file takes")
     parser.add_argument("pytest", nargs="*", metavar="OPTION", help="options for pytest, after --")
     options = parser.parse_args()
     normalize()
-    suite = COMPILED if options.compiled else REST if options.rest else TEST_ALL if options.all else TEST
+    chosen = {COMPILED: options.compiled, SOAK: options.soak, REST: options.rest, TEST_ALL: options.all, TEST: True}
+    suite = next(suite for suite, is_chosen in chosen.items() if is_chosen)
     run = Run(suite, options.cores, options.pytest)
     try:
         parts = run.run(options.checks)
