@@ -50,7 +50,9 @@ class Segment:
         ).wait_for("metrics at")
 
     def subscribe(self, host: Host) -> Process:
-        program = host.start("fyrehose", "sub", f"--backbone={self.backbone.address}:2323", "--multicast", log="sub")
+        # A live subscriber would begin with the second message if it lost the first.
+        options = ("--multicast", "--from=1")
+        program = host.start("fyrehose", "sub", f"--backbone={self.backbone.address}:2323", *options, log="sub")
         self.backbone.processes[0].wait_for(rf"client {re.escape(host.address)}:\d+ joined")
         return program
 
