@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from fyrehose.by_hand import DrivenNode
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,7 +42,7 @@ ELSEWHERE = MacKey(SECRET, make_stream_id("fyrehose://orders"))
 SIZES = pytest.mark.parametrize("count", [1, 20], ids=["singly", "in a run"])
 
 
-class Bench:
+class Bench(DrivenNode):
     """A client with a secret, driven by hand."""
 
     def __init__(self, backbones: tuple[Address, ...] = (BACKBONE,), **options: Any) -> None:
@@ -70,17 +71,7 @@ class Bench:
         self.hear(KeepaliveAck(token, key.stream_id, key.ack_mac(token)), peer=peer)
 
     def hear(self, *packets: Packet, peer: Address = BACKBONE) -> None:
-        self.node.receive_batch(Batch.pack([(encode(packet), peer) for packet in packets]), self.now)
-        self.drain()
-
-    def wait(self, seconds: float) -> None:
-        """Let time pass, and tick whenever a tick is due."""
-        until = self.now + seconds
-        while (due := self.node.next_deadline()) is not None and due <= until:
-            self.now = max(due, self.now)
-            self.node.tick(self.now)
-            self.drain()
-        self.now = until
+        self.receive(peer, packets)
 
     def drain(self) -> None:
         while True:

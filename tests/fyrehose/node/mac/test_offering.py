@@ -8,14 +8,14 @@ from random import Random
 from typing import Any
 
 import pytest
+from fyrehose.by_hand import DrivenNode
 
-from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone, BackboneState
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart
-from fyrehose_twisted.fyrehose.wire.codec import decode, encode
+from fyrehose_twisted.fyrehose.wire.codec import decode
 from fyrehose_twisted.fyrehose.wire.mac import MAX_WITH_MAC, MacKey, make_stream_id
 from fyrehose_twisted.fyrehose.wire.packets import (
     MAC_SIZE,
@@ -48,7 +48,7 @@ MAC, NONE = Flags.MAC, Flags.NONE
 SIZES = pytest.mark.parametrize("count", [1, 20], ids=["singly", "in a run"])
 
 
-class Bench:
+class Bench(DrivenNode):
     """A backbone with a secret, driven by hand."""
 
     def __init__(self, *, last: int = 0, settle: float | None = None, **options: Any) -> None:
@@ -70,8 +70,7 @@ class Bench:
         return self.sent.pop(peer, [])
 
     def hear(self, peer: Address, *packets: Packet) -> None:
-        self.node.receive_batch(Batch.pack([(encode(packet), peer) for packet in packets]), self.now)
-        self.drain()
+        self.receive(peer, packets)
 
     def drain(self) -> None:
         for effect in self.node.drain().effects:

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
+from fyrehose.by_hand import DrivenNode
 
-from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.fyrehose.config import BackboneConfig
@@ -15,7 +15,7 @@ from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RoundRobinForward
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import BackboneStart, KnownClient
 from fyrehose_twisted.fyrehose.node.multicast.audience import BEACON_INTERVAL
-from fyrehose_twisted.fyrehose.wire.codec import decode, encode
+from fyrehose_twisted.fyrehose.wire.codec import decode
 from fyrehose_twisted.fyrehose.wire.packets import (
     ANY_ADDRESS,
     Beacon,
@@ -43,7 +43,7 @@ def client(number: int) -> Address:
     return f"192.0.2.{number}", 4_000
 
 
-class Bench:
+class Bench(DrivenNode):
     """A backbone, driven by hand."""
 
     def __init__(self, *, group: Address | None = GROUP, **options: Any) -> None:
@@ -53,22 +53,13 @@ class Bench:
         self.sent: defaultdict[Address, list[Packet]] = defaultdict(list)
 
     def hear(self, peer: Address, *packets: Packet) -> None:
-        self.node.receive_batch(Batch.pack([(encode(packet), peer) for packet in packets]), self.now)
-        self.drain()
+        self.receive(peer, packets)
 
     def join(self, number: int, flags: int) -> None:
         self.hear(client(number), Keepalive(flags=flags))
 
     def publish(self, *texts: bytes) -> None:
         self.hear(PUBLISHER, *(Push(text) for text in texts))
-
-    def wait(self, seconds: float) -> None:
-        until = self.now + seconds
-        while (due := self.node.next_deadline()) is not None and due <= until:
-            self.now = max(due, self.now)
-            self.node.tick(self.now)
-            self.drain()
-        self.now = until
 
     def drain(self) -> None:
         for effect in self.node.drain().effects:

@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 
 import pytest
+from fyrehose.by_hand import DrivenNode
 
-from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.fyrehose.config import ClientConfig
@@ -21,7 +21,7 @@ from fyrehose_twisted.fyrehose.events import (
 )
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.node.multicast.listening import ANSWER_AGE, MAX_SPREAD, SILENCE, SPREAD_PER_LISTENER
-from fyrehose_twisted.fyrehose.wire.codec import decode, encode
+from fyrehose_twisted.fyrehose.wire.codec import decode
 from fyrehose_twisted.fyrehose.wire.packets import (
     ANY_ADDRESS,
     Beacon,
@@ -47,7 +47,7 @@ SECRET = b"sixteen bytes and a few"
 WANTS, HEARS = Flags.MULTICAST | Flags.EXTENSIONS, Flags.HEARS
 
 
-class Bench:
+class Bench(DrivenNode):
     """A client that wants to listen to the group of its backbone, driven by hand."""
 
     def __init__(
@@ -72,25 +72,12 @@ class Bench:
         return self.keepalives[-1].token
 
     def hear(self, *packets: Packet, peer: Address = BACKBONE) -> None:
-        self.node.receive_batch(Batch.pack([(encode(packet), peer) for packet in packets]), self.now)
-        self.drain()
+        self.receive(peer, packets)
 
     def listen(self) -> None:
         self.hear(Group(self.token, GROUP))
         self.hear(Beacon(0))
         self.wait(0.0)
-
-    def wait(self, seconds: float) -> None:
-        """Let time pass, and tick whenever a tick is due."""
-        until = self.now + seconds
-        for _ in range(1_000):
-            due = self.node.next_deadline()
-            if due is None or due > until:
-                break
-            self.now = max(due, self.now)
-            self.node.tick(self.now)
-            self.drain()
-        self.now = until
 
     def drain(self) -> None:
         outputs = self.node.drain()
