@@ -40,23 +40,39 @@ CHECKS = {
 class Suite:
     """Makefile target: its name, the pytest options that select its tests, and where the tests are.
 
+    :ivar about: last words of a run without failures.
+    :ivar checks: whether the other checks of the code run beside the tests.
     :ivar durations: suite whose recorded durations serve for this one.
     """
 
     name: str
     options: Sequence[str]
+    about: str = "style, types and imports are right"
+    checks: bool = True
     folders: Sequence[str] = ("",)
     durations: str = ""
 
 
 TEST = Suite("test", ())
 TEST_ALL = Suite("test-all", ("-m", "not soak", "--hypothesis-profile=ci"))
-REST = Suite("test-rest", ("-m", "extended and not soak", "--hypothesis-profile=ci"))
-SOAK = Suite("soak", ("-m", "soak or hypothesis", "--hypothesis-profile=soak", "-rP"))
+REST = Suite(
+    "test-rest",
+    ("-m", "extended and not soak", "--hypothesis-profile=ci"),
+    "make test has the others",
+    checks=False,
+)
+SOAK = Suite(
+    "soak",
+    ("-m", "soak or hypothesis", "--hypothesis-profile=soak", "-rP"),
+    "seeds and examples were new ones",
+    checks=False,
+)
 COMPILED = Suite(
     "test-compiled",
     (),
-    (
+    "the modules are compiled",
+    checks=False,
+    folders=(
         *("consensus", "experiments", "freenet", "fyrehose", "hydra", "net", "parcels", "sim"),
         *("packaging/test_compiled.py", "test_datagrams.py", "test_driver.py", "test_interfaces.py", "test_lru_set.py"),
         *("test_ranges.py", "test_repeats.py", "test_report_limiter.py", "test_token_bucket.py"),
@@ -64,12 +80,13 @@ COMPILED = Suite(
         *(
             f"integration/test_{name}.py"
             for name in (
-                *("hostile", "hydra", "hydra_irc", "ip_versions", "kept", "mac", "multicast", "parcels"),
-                *("parcels_foreign_peers", "relay", "repair", "repair_sources", "restart", "service"),
+                *("frontend", "hostile", "hydra", "hydra_irc", "ip_versions", "journal", "kept", "mac", "multicast"),
+                *("parcels", "parcels_foreign_peers", "query", "relay", "repair", "repair_sources", "restart"),
+                *("service", "takeover"),
             )
         ),
     ),
-    "test",
+    durations="test",
 )
 """What runs compiled code, without the extended tests: those of nodes, codecs and simulator, and of each service."""
 MORE = "Spark, browsers, every documented command, long integration tests, and more examples of each property"
@@ -106,7 +123,7 @@ class Run:
         parted = shares(self._files(), recorded().get(self.suite.durations or self.suite.name, {}), self.cores)
         with ThreadPoolExecutor() as parts:
             running = [parts.submit(self._test, number, share) for number, share in enumerate(parted, 1)]
-            if self.suite not in (REST, COMPILED, SOAK):
+            if self.suite.checks:
                 running.insert(0, parts.submit(self._check))
             try:
                 return [part.result() for part in running]
@@ -180,12 +197,7 @@ class Run:
         for reason, count in total.skipped.most_common():
             print(f"{count} skipped: {reason}")
         counts = ", ".join(f"{total.outcomes[outcome]:,} {outcome}" for outcome in ("passed", "failed", "skipped"))
-        right = {
-            REST: "make test has the others",
-            COMPILED: "the modules are compiled",
-            SOAK: "seeds and examples were new ones",
-        }.get(self.suite, "style, types and imports are right")
-        verdict = f"what failed: {', '.join(wrong)}" if wrong else right
+        verdict = f"what failed: {', '.join(wrong)}" if wrong else self.suite.about
         print(f"make {self.suite.name} took {took // 60:.0f} min {took % 60:.0f} s: {counts}; {verdict}.")
         if self.suite is TEST and not wrong:
             print(f"make test-all has {total.outcomes['deselected']:,} tests more: {MORE}.")
@@ -205,18 +217,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     cores = min(len(os.sched_getaffinity(0)), MOST_CORES)
     parser.add_argument("--checks", action="store_true", help="run no tests")
-    parser.add_argument("--all", action="store_true", help="run everything but the soak")
-    parser.add_argument("--rest", action="store_true", help="run what --all has in addition, and no checks")
-    parser.add_argument("--compiled", action="store_true", help="run the tests of compiled modules, on compiled ones")
-    parser.add_argument("--soak", action="store_true", help="run the long tests, each for SOAK_SECONDS")
+    for option, suite, about in (
+        ("--all", TEST_ALL, "run everything but the soak"),
+        ("--rest", REST, "run what --all has in addition, and no checks"),
+        ("--compiled", COMPILED, "run the tests of compiled modules, on compiled ones"),
+        ("--soak", SOAK, "run the long tests, each for SOAK_SECONDS"),
+    ):
+        parser.add_argument(option, dest="suite", action="store_const", const=suite, default=TEST, help=about)
     parser.add_argument("--cores", type=int, default=cores, help="processes that run tests; default: %(default)s")
     parser.add_argument("--record", action="store_true", help="write down how long each file takes")
     parser.add_argument("pytest", nargs="*", metavar="OPTION", help="options for pytest, after --")
     options = parser.parse_args()
     normalize()
-    chosen = {COMPILED: options.compiled, SOAK: options.soak, REST: options.rest, TEST_ALL: options.all, TEST: True}
-    suite = next(suite for suite, is_chosen in chosen.items() if is_chosen)
-    run = Run(suite, options.cores, options.pytest)
+    run = Run(options.suite, options.cores, options.pytest)
     try:
         parts = run.run(options.checks)
     except KeyboardInterrupt:
