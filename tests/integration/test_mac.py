@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import pytest_twisted
-from integration.running.backbone import RunningBackbone
-from integration.running.programs import Program, Start
+from integration.running.backbone import RunningBackbone, StartBackbone, check_received, publish
+from integration.running.programs import Start
 
-from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode
 from fyrehose_twisted.fyrehose.wire.mac import MacKey, make_stream_id
 from fyrehose_twisted.fyrehose.wire.packets import Deliver, Flags, Keepalive, KeepaliveAck, Packet, Status
@@ -34,25 +32,9 @@ def secret(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start_backbone(start: Start, free_port: Callable[[], int], tmp_path: Path) -> Callable[..., RunningBackbone]:
-    """Start a backbone of the stream ``prices`` with options."""
-
-    def started(*options: object) -> RunningBackbone:
-        words = [f"--listen=udp:{free_port()}", f"--state={tmp_path / 'stream.state'}", "--name=prices"]
-        program = start(
-            *("twistd", "-n", "--pidfile=", "fyrehose-backbone", *words, f"--metrics=tcp:{free_port()}", *options),
-            cwd=tmp_path,
-            stderr=subprocess.STDOUT,
-        )
-        program.wait_for("metrics at")
-        return RunningBackbone(program)
-
-    return started
-
-
-def address_of(backbone: RunningBackbone) -> Address:
-    host, port = backbone.text.rsplit(":", 1)
-    return host, int(port)
+def start_prices(start_backbone: StartBackbone) -> StartBackbone:
+    """Start a backbone of the stream ``prices``."""
+    return partial(start_backbone, "--name=prices", "--metrics=tcp:0")
 
 
 def join(client: socket.socket, backbone: RunningBackbone, flags: int) -> Packet:
@@ -60,27 +42,16 @@ def join(client: socket.socket, backbone: RunningBackbone, flags: int) -> Packet
     client.settimeout(30)
     client.bind(("127.0.0.1", 0))
     own = client.getsockname()
-    client.sendto(encode(Keepalive(own, flags, make_token(SECRET, own, flags, time.time()))), address_of(backbone))
+    client.sendto(encode(Keepalive(own, flags, make_token(SECRET, own, flags, time.time()))), backbone.address)
     while isinstance(answer := decode(client.recv(65_536)), Status):
         pass
     return answer
 
 
-def publish(start: Start, backbone: RunningBackbone, secret: Path, lines: bytes) -> None:
-    publisher = start("fyrehose", "pub", "-b", backbone.text, f"--secret-file={secret}", "--require-mac")
-    assert publisher.finish(lines) == 0, publisher
-
-
-def check_received(subscriber: Program, lines: bytes) -> None:
-    subscriber.wait_until(lambda: len(subscriber.out) >= len(lines))
-    assert subscriber.out.encode() == lines
-    assert "lost" not in subscriber.err
-
-
 def test_clients_of_the_documents_get_plain_packets_beside_clients_with_macs(
-    start: Start, start_backbone: Callable[..., RunningBackbone], secret: Path
+    start: Start, start_prices: StartBackbone, secret: Path
 ) -> None:
-    backbone = start_backbone(f"--secret-file={secret}")
+    backbone = start_prices(f"--secret-file={secret}")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plain, socket.socket(type=socket.SOCK_DGRAM) as wants:
         ack = join(plain, backbone, Flags.NOJOURNAL)
         assert isinstance(ack, KeepaliveAck)
@@ -96,13 +67,13 @@ def test_clients_of_the_documents_get_plain_packets_beside_clients_with_macs(
 
 @pytest_twisted.ensureDeferred
 async def test_late_subscriber_gets_repairs_with_macs_from_another_client(
-    start: Start, start_backbone: Callable[..., RunningBackbone], secret: Path
+    start: Start, start_prices: StartBackbone, secret: Path
 ) -> None:
-    backbone = start_backbone(f"--secret-file={secret}", "--retransmit=0")
+    backbone = start_prices(f"--secret-file={secret}", "--retransmit=0")
     options = ("-b", backbone.text, f"--secret-file={secret}", "--require-mac")
     first = start("fyrehose", "sub", *options)
     backbone.program.wait_for("joined")
-    publish(start, backbone, secret, LINES)
+    publish(start, backbone, LINES, f"--secret-file={secret}", "--require-mac")
     check_received(first, LINES)
     assert (await backbone.metrics())["fyrehose_backbone_mac_clients"] >= 1
     late = start("fyrehose", "sub", *options, "--from=oldest")
@@ -111,9 +82,9 @@ async def test_late_subscriber_gets_repairs_with_macs_from_another_client(
 
 
 def test_client_that_requires_macs_connects_to_no_backbone_without_them(
-    start: Start, start_backbone: Callable[..., RunningBackbone], secret: Path
+    start: Start, start_prices: StartBackbone, secret: Path
 ) -> None:
-    backbone = start_backbone()
+    backbone = start_prices()
     options = ("-b", backbone.text, f"--secret-file={secret}", "--connect-timeout=2")
     pinger = start("fyrehose", "ping", "--count=1", *options, "--require-mac")
     assert pinger.finish() == 1

@@ -6,11 +6,12 @@ import socket
 import struct
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import pytest_twisted
-from integration.running.backbone import RunningBackbone
+from integration.running.backbone import RunningBackbone, StartBackbone, check_received, publish
 from integration.running.programs import Program, Start
 
 from fyrehose_twisted.fyrehose.wire.codec import decode
@@ -19,8 +20,6 @@ from fyrehose_twisted.fyrehose.wire.packets import Beacon, Deliver
 COUNT = 2_000
 LINES = b"".join(b"message %d\n" % number for number in range(COUNT))
 
-StartWithGroup = Callable[..., RunningBackbone]
-
 
 @pytest.fixture
 def group_port(free_port: Callable[[], int]) -> int:
@@ -28,22 +27,9 @@ def group_port(free_port: Callable[[], int]) -> int:
 
 
 @pytest.fixture
-def start_with_group(start: Start, free_port: Callable[[], int], tmp_path: Path, group_port: int) -> StartWithGroup:
-    """Start a backbone with a group on loopback; again on the same port with ``port``."""
-
-    def started(*options: object, port: int | None = None, has_group: bool = True) -> RunningBackbone:
-        words = [f"--listen=udp:{free_port() if port is None else port}", f"--state={tmp_path / 'stream.state'}"]
-        if has_group:
-            words.append(f"--multicast=239.83.1.1:{group_port}")
-        program = start(
-            *("twistd", "-n", "--pidfile=", "fyrehose-backbone", *words, f"--metrics=tcp:{free_port()}", *options),
-            cwd=tmp_path,
-            stderr=subprocess.STDOUT,
-        )
-        program.wait_for("metrics at")
-        return RunningBackbone(program)
-
-    return started
+def start_with_group(start_backbone: StartBackbone, group_port: int) -> StartBackbone:
+    """Start a backbone with a group on loopback."""
+    return partial(start_backbone, "--metrics=tcp:0", f"--multicast=239.83.1.1:{group_port}")
 
 
 async def wait_for_listeners(backbone: RunningBackbone, count: int) -> None:
@@ -55,21 +41,8 @@ def subscribe(start: Start, backbone: RunningBackbone, *options: object) -> Prog
     return start("fyrehose", "sub", "-b", backbone.text, *options)
 
 
-def publish(start: Start, backbone: RunningBackbone, lines: bytes) -> None:
-    publisher = start("fyrehose", "pub", "-b", backbone.text)
-    assert publisher.finish(lines) == 0, publisher
-
-
-def check_received(subscriber: Program, lines: bytes) -> None:
-    subscriber.wait_until(lambda: len(subscriber.out) >= len(lines))
-    assert subscriber.out.encode() == lines
-    assert "lost" not in subscriber.err
-
-
 @pytest_twisted.ensureDeferred
-async def test_subscribers_are_served_by_the_group_or_one_by_one(
-    start: Start, start_with_group: StartWithGroup
-) -> None:
+async def test_subscribers_are_served_by_the_group_or_one_by_one(start: Start, start_with_group: StartBackbone) -> None:
     backbone = start_with_group()
     backbone.program.wait_for("sending to multicast group 239.83.1.1:")
     listeners = [subscribe(start, backbone, "--multicast") for _ in range(3)]
@@ -86,7 +59,7 @@ async def test_subscribers_are_served_by_the_group_or_one_by_one(
 
 @pytest_twisted.ensureDeferred
 async def test_what_is_sent_to_the_group_is_one_deliver_for_each_message(
-    start: Start, start_with_group: StartWithGroup, group_port: int
+    start: Start, start_with_group: StartBackbone, group_port: int
 ) -> None:
     backbone = start_with_group()
     subscriber = subscribe(start, backbone, "--multicast")
@@ -116,7 +89,7 @@ async def test_what_is_sent_to_the_group_is_one_deliver_for_each_message(
 @pytest.mark.extended
 @pytest_twisted.ensureDeferred
 async def test_subscribers_follow_a_backbone_that_returns_with_and_without_its_group(
-    start: Start, start_with_group: StartWithGroup
+    start: Start, start_backbone: StartBackbone, start_with_group: StartBackbone
 ) -> None:
     backbone = start_with_group()
     subscriber = subscribe(start, backbone, "--multicast")
@@ -128,7 +101,7 @@ async def test_subscribers_follow_a_backbone_that_returns_with_and_without_its_g
     publish(start, backbone, LINES)
     check_received(subscriber, 2 * LINES)
     backbone.kill()
-    backbone = start_with_group(port=backbone.address[1], has_group=False)
+    backbone = start_backbone("--metrics=tcp:0", port=backbone.address[1])
     subscriber.wait_until(lambda: "nothing comes by multicast group" in subscriber.err)
     publish(start, backbone, LINES)
     check_received(subscriber, 3 * LINES)
@@ -168,7 +141,7 @@ def test_what_cannot_work_is_said_at_the_start(
 @pytest.mark.extended
 @pytest_twisted.ensureDeferred
 async def test_a_relay_listens_to_the_group_of_its_parent_and_has_one_of_its_own(
-    start: Start, start_with_group: StartWithGroup, free_port: Callable[[], int], tmp_path: Path
+    start: Start, start_with_group: StartBackbone, free_port: Callable[[], int], tmp_path: Path
 ) -> None:
     backbone = start_with_group()
     places = (f"--listen=udp:{free_port()}", f"--multicast=239.83.1.2:{free_port()}", f"--metrics=tcp:{free_port()}")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from integration.running.backbone import RunningBackbone
+from integration.running.backbone import RunningBackbone, check_received, publish
 from integration.running.journal import StartJournal
 from integration.running.programs import Program, Start
 
@@ -42,17 +42,6 @@ def subscribe(start: Start, *backbones: RunningBackbone, options: tuple[object, 
     program = start("fyrehose", "sub", "-b", ",".join(one.text for one in backbones), *options)
     backbones[0].wait_for_clients(1)
     return program
-
-
-def publish(start: Start, backbone: RunningBackbone, lines: bytes, *options: object) -> None:
-    publisher = start("fyrehose", "pub", "-b", backbone.text, *options)
-    assert publisher.finish(lines) == 0, publisher
-
-
-def check_received(subscriber: Program, lines: bytes) -> None:
-    subscriber.wait_until(lambda: len(subscriber.out) >= len(lines))
-    assert subscriber.out.encode() == lines
-    assert "lost" not in subscriber.err
 
 
 def test_a_chain_of_relays_passes_everything_up_and_down(

@@ -11,7 +11,7 @@ from time import monotonic
 from urllib.request import ProxyHandler, build_opener
 
 import treq
-from integration.running.programs import DEADLINE, Program
+from integration.running.programs import DEADLINE, Program, Start
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode
@@ -128,3 +128,16 @@ class Peer:
 
 
 MakePeer = Callable[..., Peer]
+
+
+def publish(start: Start, backbone: RunningBackbone, lines: bytes, *options: object) -> None:
+    """Publish lines with ``fyrehose pub``; all of them are acknowledged."""
+    publisher = start("fyrehose", "pub", "-b", backbone.text, *options)
+    assert publisher.finish(lines) == 0, publisher
+
+
+def check_received(subscriber: Program, lines: bytes) -> None:
+    """Wait until ``fyrehose sub`` has printed as much, and check that it is the same, and that nothing is lost."""
+    subscriber.wait_until(lambda: len(subscriber.out) >= len(lines))
+    assert subscriber.out.encode() == lines
+    assert "lost" not in subscriber.err
