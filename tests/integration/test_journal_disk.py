@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from integration.running.backbone import RunningBackbone
 from integration.running.journal import Check, RunningJournal, StartJournal
-from integration.running.programs import Start
+from integration.running.programs import Start, wait_until
 
 pytestmark = pytest.mark.extended
 
@@ -104,13 +104,15 @@ def test_shorter_retention_frees_a_full_disk(
     whole = start_journal(backbone, "whole")
     small = start_journal(backbone, small_disk.path)
     backbone.wait_for_clients(2)
-    publish(start, backbone, 1, 100)
-    small.wait_for(100)
-    publish(start, backbone, 101, 3_000)
+    publish(start, backbone, 1, 1_500)
+    small.wait_for(1_500)
+    publish(start, backbone, 1_501, 2_500)
     stopped_for_want_of_room(small)
     small.start("--retention", "500kB")
-    small.wait_for(3_000)  # Messages that arrived at once are dropped at once, so later ones are needed.
-    publish(start, backbone, 3_001, 3_100)
+    # Retention runs once a second. Until then there has to be room for 500 kB and all that is missing.
+    small.wait_for(2_500)
+    wait_until(lambda: small.bounds().first > 2_000, lambda: f"{small.bounds()} take more than 500 kB")
+    publish(start, backbone, 2_501, 2_600)
     last = backbone.sequence
     for journal in (small, whole):
         journal.wait_for(last)
