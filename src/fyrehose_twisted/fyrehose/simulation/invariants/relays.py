@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import Any, ClassVar
 
 from fyrehose_twisted.effects import Address
@@ -23,7 +24,8 @@ from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
 from fyrehose_twisted.fyrehose.simulation.invariants.memory import Usage, backbone_usage
 from fyrehose_twisted.fyrehose.simulation.invariants.repair import parse_range
 from fyrehose_twisted.fyrehose.simulation.relay_hosts import RelayHost
-from fyrehose_twisted.fyrehose.wire.packets import Dialect, PacketType
+from fyrehose_twisted.fyrehose.wire.codec import decode
+from fyrehose_twisted.fyrehose.wire.packets import Dialect, Forward, PacketType
 from fyrehose_twisted.sim.faults.faults import CrashFault, PauseFault
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.observer import SimPacket
@@ -86,25 +88,36 @@ class NothingLostInTree(ClientInvariant):
 class OneParentDelivers(ClientInvariant):
     """A client with several parents is served by one of them, but for the time in which it chooses or changes it.
 
-    Clients of the first dialect are excepted, which cannot end a subscription.
+    Clients of the first dialect are excepted, which cannot end a subscription. So are repairs for which a FORWARD asked
+    a relay, because it may be forged.
     """
 
     name: ClassVar[str] = "one parent delivers"
+    REPAIR_TIME: ClassVar[float] = 2.0
+    """Seconds within which a FORWARD is answered."""
     SETTLING_TIME: ClassVar[float] = 12.0
     """Seconds after a disturbance until which two may deliver: the silence of the former parent, and its memory."""
 
-    arrived_kinds = DELIVER_KINDS
+    arrived_kinds = (PacketType.FORWARD, *DELIVER_KINDS)
 
     def __init__(self, participants: Participants, relays: Sequence[RelayHost]) -> None:
         super().__init__(participants)
         self._relays = {relay.host for relay in relays}
         self._heard: dict[Host, dict[Host, float]] = {}
+        self._asked: dict[tuple[Host, Address], float] = {}
         self._quiet_since = 0.0
 
     def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if packet.source in self._relays and host in self.by_host:
-            self._heard.setdefault(host, {})[packet.source] = self.network.now
+        now = self.network.now
+        if packet.data[0] == PacketType.FORWARD:
+            forward = decode(packet.data)
+            assert isinstance(forward, Forward), "its type says so"
+            self._asked[host, forward.address] = now
+            return
+        since_asked = now - self._asked.get((packet.source, host.address), -inf)
+        if packet.source in self._relays and host in self.by_host and since_asked > self.REPAIR_TIME:
+            self._heard.setdefault(host, {})[packet.source] = now
 
     def fault_began(self, fault: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
