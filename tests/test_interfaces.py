@@ -148,6 +148,9 @@ def body(directory: Path) -> Any:
 
 
 MAKERS: dict[str, Callable[[Path], Any] | None] = {
+    "fyrehose_twisted.experiments.growth.link_policies.DensityLinks": None,
+    "fyrehose_twisted.experiments.growth.link_policies.RandomLinks": None,
+    "fyrehose_twisted.experiments.growth.link_policies.SmallWorldLinks": None,
     "fyrehose_twisted.fyrehose.node.backbone.backbone.Backbone": backbone,
     "fyrehose_twisted.fyrehose.node.client.client.Client": client,
     "fyrehose_twisted.fyrehose.node.backbone.forwarding.RandomForward": random_forward,

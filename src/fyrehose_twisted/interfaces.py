@@ -14,6 +14,8 @@ from zope.interface import Attribute, Interface
 from fyrehose_twisted._exports import renamed
 
 if TYPE_CHECKING:
+    from random import Random
+
     from fyrehose_twisted.datagrams import Batch
     from fyrehose_twisted.effects import Address, Burst, Datagram, Peer
 
@@ -119,6 +121,41 @@ class IForwardPolicy(Interface):
 
     def choose(journals: Sequence[Address], requester: Address) -> Address | None:
         """Return one of ``journals`` other than ``requester``; ``None`` if there is no other."""
+
+
+class IRoutingPolicy(Interface):
+    """Choice of the next hop of a request in a network of freenet nodes.
+
+    Document 003 prescribes the neighbour nearest to the key, which is the default of all nodes.
+    """
+
+    def cost(here: Any, target: Any, neighbour: Any) -> Any:
+        """Return the cost of a hop. A request goes to the untried neighbour with the lowest one.
+
+        An infinite cost, or one that is not a number, excludes the neighbour. Experiments with many routes at once
+        pass arrays, and expect an array.
+
+        :param here: location of the node that has the request.
+        :param target: location of the key.
+        :param neighbour: location of the neighbour.
+        """
+
+
+class ILinkPolicy(Interface):
+    """Choice of the links of a node in a growing network. A ``view`` is a :class:`~.link_policies.LinkView`."""
+
+    min_links = Attribute("Number of links below which a node seeks others.")
+    max_links = Attribute("Maximum number of links of a node.")
+    introduces = Attribute("True if nodes are introduced to the node nearest to a target; otherwise they search it.")
+
+    def target(view: Any, rng: Random) -> float:
+        """Return the location near which the node seeks its next link."""
+
+    def accepts(view: Any, candidate: float, rng: Random) -> bool:
+        """Return True if the node accepts a link to a node at the location ``candidate``."""
+
+    def surplus(view: Any, rng: Random) -> int | None:
+        """Return the neighbour whose link is given up for another one, ``None`` for none."""
 
 
 class ISequenceStore(Interface):

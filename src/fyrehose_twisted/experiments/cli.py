@@ -28,8 +28,10 @@ from time import monotonic
 from typing import Any
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
+from fyrehose_twisted.experiments.growth.link_policies import LINK_POLICIES
 from fyrehose_twisted.experiments.options import (
     DEFAULT_DEGREE,
+    DEFAULT_LINKS,
     DEFAULT_NODES,
     DEFAULT_ROUNDS,
     TOPOLOGIES,
@@ -109,16 +111,26 @@ def _add_network(group: Any) -> None:
         default=["kleinberg"],
         metavar=("NAME", "FILE"),
         help=f"{', '.join(TOPOLOGIES[:-1])}, or file FILE with one link per line; swapped is kleinberg with locations"
-        " that the nodes found by swapping [kleinberg]",
+        " that the nodes found by swapping; in grown, nodes join one by one and choose links [kleinberg]",
     )
     add("--nodes", type=parse_whole_number, metavar="N", help=f"number of nodes; not with a file [{DEFAULT_NODES}]")
-    add("--degree", type=parse_number, metavar="D", help=f"mean number of links per node [{DEFAULT_DEGREE:g}]")
+    add(
+        "--degree",
+        type=parse_number,
+        metavar="D",
+        help=f"mean number of links per node, maximum of grown [{DEFAULT_DEGREE:g}]",
+    )
     add("--lattice", action="store_true", help="also link each node to its two neighbours on the ring")
     add(
         "--rounds",
         type=parse_whole_number,
         metavar="N",
-        help=f"mean number of swaps that each node of swapped attempted [{DEFAULT_ROUNDS}]",
+        help=f"mean number of swaps that each node of swapped attempted; rounds of grown [{DEFAULT_ROUNDS}]",
+    )
+    add(
+        "--links",
+        choices=sorted(LINK_POLICIES),
+        help=f"policy by which the nodes of grown choose links [{DEFAULT_LINKS}]",
     )
     add(
         "--latency",

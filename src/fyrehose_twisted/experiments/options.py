@@ -10,14 +10,17 @@ from math import inf
 from typing import Any
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.experiments.growth.growing_network import GrowingNetwork
+from fyrehose_twisted.experiments.growth.link_policies import LINK_POLICIES
 from fyrehose_twisted.experiments.simulated_network import Latency
 from fyrehose_twisted.experiments.topologies.topology import Topology
 from fyrehose_twisted.freenet.policy import Policy
 
-TOPOLOGIES = ("kleinberg", "random", "ring", "swapped", "file")
+TOPOLOGIES = ("kleinberg", "random", "ring", "swapped", "grown", "file")
 DEFAULT_NODES = 1_000
 DEFAULT_DEGREE = 10.0
 DEFAULT_ROUNDS = 100
+DEFAULT_LINKS = "small-world"
 
 
 def build_topology(options: argparse.Namespace) -> Topology:
@@ -40,7 +43,8 @@ def build_topology(options: argparse.Namespace) -> Topology:
         ("nodes", TOPOLOGIES[:-1]),
         ("degree", TOPOLOGIES[:-1]),
         ("lattice", ("kleinberg", "swapped")),
-        ("rounds", ("swapped",)),
+        ("rounds", ("swapped", "grown")),
+        ("links", ("grown",)),
     ):
         if getattr(options, option) not in (None, False) and name not in where:
             raise ConfigurationError(f"--{option} does not apply to --topology {name}, only to {' and '.join(where)}")
@@ -49,6 +53,9 @@ def build_topology(options: argparse.Namespace) -> Topology:
         return Topology.from_file(rest[0], options.seed)
     n = DEFAULT_NODES if options.nodes is None else options.nodes
     degree = DEFAULT_DEGREE if options.degree is None else options.degree
+    rounds = DEFAULT_ROUNDS if options.rounds is None else options.rounds
+    if name == "grown":
+        return _grow(n, degree, rounds, options)
     if name == "random":
         return Topology.random(n, degree, options.seed)
     if name == "ring":
@@ -62,8 +69,18 @@ def build_topology(options: argparse.Namespace) -> Topology:
         return topology
     # Before the swaps, locations are independent of the links.
     locations = Topology.random(n, 0, options.seed + 1).locations
-    edges, rounds = topology.edges(), DEFAULT_ROUNDS if options.rounds is None else options.rounds
-    return Topology.from_edges(edges, locations, name=topology.name).swap(rounds, options.seed)
+    return Topology.from_edges(topology.edges(), locations, name=topology.name).swap(rounds, options.seed)
+
+
+def _grow(n: int, degree: float, rounds: int, options: argparse.Namespace) -> Topology:
+    name = DEFAULT_LINKS if options.links is None else options.links
+    if degree != int(degree) or not 2 <= degree < n:
+        raise ConfigurationError(
+            f"--degree {degree:g}: in a grown network it is the maximum of links, a whole number from 2 to {n - 1:,}"
+        )
+    network = GrowingNetwork(LINK_POLICIES[name](int(degree) // 2, int(degree)), options.seed)
+    network.grow(n, rounds)
+    return network.topology()
 
 
 def parse_policy(texts: Sequence[str]) -> Policy:

@@ -26,6 +26,7 @@ from fyrehose_twisted.freenet.events import Event
 from fyrehose_twisted.freenet.node.node import FreenetNode
 from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.wire.messages import Message, PublishData, SubscribeData, SubscribeRequest
+from fyrehose_twisted.interfaces import IRoutingPolicy
 
 Latency = float | Callable[[int, int, Random], float]
 """Latency of a link in seconds, or a function of its two ends and a random generator that returns it."""
@@ -46,6 +47,7 @@ class SimulatedNetwork:
     :param latency: latency of the links.
     :param loss: probability that a message is lost.
     :param on_event: called with the number of a node and each of its events.
+    :param routing: routing policy of all nodes; see :class:`~fyrehose_twisted.freenet.config.NodeConfig`.
     :ivar now: seconds since the start.
     :ivar nodes: nodes created so far, by number.
     :ivar locations: locations of all nodes, created or not.
@@ -62,9 +64,11 @@ class SimulatedNetwork:
         loss: float,
         seed: int,
         on_event: Callable[[int, Event], None],
+        routing: IRoutingPolicy | None = None,
     ) -> None:
         self.topology = topology
         self.policy = policy
+        self._routing = routing
         self.now = 0.0
         self.nodes: dict[int, FreenetNode] = {}
         self.locations: list[float] = topology.locations.tolist()
@@ -104,7 +108,8 @@ class SimulatedNetwork:
         """Return a node, created if necessary."""
         node = self.nodes.get(number)
         if node is None:
-            config = NodeConfig(number, self._boots.get(number, 0), self.locations[number], self.policy, ping_every=0.0)
+            boot, place = self._boots.get(number, 0), self.locations[number]
+            config = NodeConfig(number, boot, place, self.policy, ping_every=0.0, routing=self._routing)
             node = self.nodes[number] = FreenetNode(config, self._rng, self.now)
             for other in self.linked_nodes(number):
                 node.add_neighbour(other, other, self._boots.get(other, 0), self.locations[other], self.now)

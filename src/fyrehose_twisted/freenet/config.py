@@ -9,6 +9,7 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.wire.location import is_location
 from fyrehose_twisted.freenet.wire.messages import MAX_UID
+from fyrehose_twisted.interfaces import IRoutingPolicy
 from fyrehose_twisted.process.secret import check_secret
 
 
@@ -31,6 +32,8 @@ class NodeConfig:
         oldest link is closed.
     :ivar first_neighbour_timeout: seconds after its start for which a node with targets waits for its first neighbour
         before it searches for streams. Without neighbours it would become the root of each. 0: do not wait.
+    :ivar routing: order in which a request tries the neighbours, an
+        :class:`~fyrehose_twisted.interfaces.IRoutingPolicy`; ``None`` for the nearest to the key first.
     """
 
     node: int
@@ -44,6 +47,7 @@ class NodeConfig:
     handshake_timeout: float = 5.0
     max_handshakes_per_host: int = 8
     first_neighbour_timeout: float = 0.0
+    routing: IRoutingPolicy | None = None
 
     def __post_init__(self) -> None:
         for name in ("node", "boot"):

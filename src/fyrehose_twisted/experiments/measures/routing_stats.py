@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.experiments.topologies.greedy_routing import route
+from fyrehose_twisted.experiments.topologies.request_routing import MAX_VISITS, route_requests
 from fyrehose_twisted.experiments.topologies.topology import Topology
+from fyrehose_twisted.freenet.policy import Policy
+from fyrehose_twisted.interfaces import IRoutingPolicy
 
 DEFAULT_HOP_LIMITS = (10, 18)
 """HTL of requests in networks of the past and of today."""
@@ -83,6 +86,62 @@ def study(topology: Topology, routes: int, seed: int, within: tuple[int, ...] = 
         p95=quantile_estimate(hops, 0.95),
         most=int(hops[-1]) if len(hops) else 0,
         within={limit: proportion(int((hops <= limit).sum()), routes) for limit in within},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStudy:
+    """Statistics of requests from random nodes for random keys.
+
+    :ivar topology: name of the topology.
+    :ivar requests: number of requests.
+    :ivar nearest: share of the requests that ended at the node nearest to their key.
+    :ivar hops: mean links from the source to the end.
+    :ivar visits: mean number of nodes that accepted a request.
+    :ivar dead_ends: mean number of nodes that sent a request back for lack of untried neighbours.
+    :ivar expired: share of the requests whose HTL was used up at least once.
+    :ivar cut: share of the requests that were given up after too many visits.
+    """
+
+    topology: str
+    requests: int
+    nearest: Estimate
+    hops: Estimate
+    visits: Estimate
+    dead_ends: Estimate
+    expired: Estimate
+    cut: Estimate
+
+
+def study_requests(
+    topology: Topology,
+    requests: int,
+    seed: int,
+    policy: Policy | None = None,
+    *,
+    routing: IRoutingPolicy | None = None,
+    max_visits: int = MAX_VISITS,
+) -> RequestStudy:
+    """Study requests with HTL and backtracking from random nodes for random keys that have no tree yet.
+
+    :param seed: seed for the sources, the keys, and the draws of the links.
+    :raises ConfigurationError: see :func:`~fyrehose_twisted.experiments.topologies.request_routing.route_requests`;
+        or if there are no requests.
+    """
+    if requests < 1:
+        raise ConfigurationError(f"requests={requests!r}: at least one request is required")
+    rng = Generator(PCG64(seed))
+    sources, keys = rng.integers(0, topology.n, requests), rng.random(requests)
+    found = route_requests(topology, sources, keys, policy, routing=routing, seed=seed, max_visits=max_visits)
+    return RequestStudy(
+        topology=topology.name,
+        requests=requests,
+        nearest=proportion(int(found.nearest.sum()), requests),
+        hops=mean_estimate(found.hops.astype(np.int64)),
+        visits=mean_estimate(found.visits.astype(np.int64)),
+        dead_ends=mean_estimate(found.dead_ends.astype(np.int64)),
+        expired=proportion(int(found.expired.sum()), requests),
+        cut=proportion(int(found.cut.sum()), requests),
     )
 
 

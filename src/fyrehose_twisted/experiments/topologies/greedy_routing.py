@@ -44,19 +44,19 @@ def route(topology: Topology, sources: ArrayLike, targets: ArrayLike, max_hops: 
     :param max_hops: maximum number of hops; by default, routes end only where no neighbour is nearer.
     :raises ConfigurationError: if the numbers of sources and targets differ, or a node or location does not exist.
     """
-    at = _check_nodes(topology, "sources", np.asarray(sources)).astype(np.int64)
+    at = check_nodes(topology, "sources", np.asarray(sources)).astype(np.int64)
     wanted = np.asarray(targets)
     if wanted.shape != at.shape:
         raise ConfigurationError(f"{at.shape} sources and {wanted.shape} targets: each route needs one of each")
     if max_hops is not None and max_hops < 0:
         raise ConfigurationError(f"max_hops={max_hops!r}: it must be 0 or more")
     if wanted.dtype.kind in "iu":
-        places = topology.locations[_check_nodes(topology, "targets", wanted)]
+        places = topology.locations[check_nodes(topology, "targets", wanted)]
         hops = _follow_routes(topology, at, places, max_hops)
         return Routes(hops, at == wanted, at.astype(np.int32))
-    places = _check_locations(wanted)
+    places = check_locations(wanted)
     hops = _follow_routes(topology, at, places, max_hops)
-    reached = ring_distance(topology.locations[at], places) == _nearest_distance(topology, places)
+    reached = ring_distance(topology.locations[at], places) == nearest_distance(topology, places)
     return Routes(hops, reached, at.astype(np.int32))
 
 
@@ -135,14 +135,18 @@ def _step(topology: Topology, at: NDArray[np.int64], places: Locations) -> tuple
     return following, least
 
 
-def _nearest_distance(topology: Topology, places: Locations) -> Locations:
+def nearest_distance(topology: Topology, places: Locations) -> Locations:
     """Return the distance of the nearest node from each target."""
     ordered = np.sort(topology.locations)
     after = np.searchsorted(ordered, places) % len(ordered)
     return np.minimum(ring_distance(ordered[after], places), ring_distance(ordered[after - 1], places))
 
 
-def _check_nodes(topology: Topology, name: str, nodes: NDArray[np.generic]) -> NDArray[np.integer]:
+def check_nodes(topology: Topology, name: str, nodes: NDArray[np.generic]) -> NDArray[np.integer]:
+    """Return node numbers.
+
+    :raises ConfigurationError: if they are not numbers of nodes of the topology.
+    """
     if nodes.ndim != 1 or not np.issubdtype(nodes.dtype, np.integer):
         raise ConfigurationError(
             f"{name} of shape {nodes.shape} and type {nodes.dtype}: give a one-dimensional array of node numbers"
@@ -155,7 +159,11 @@ def _check_nodes(topology: Topology, name: str, nodes: NDArray[np.generic]) -> N
     return numbers
 
 
-def _check_locations(places: NDArray[np.generic]) -> Locations:
+def check_locations(places: NDArray[np.generic]) -> Locations:
+    """Return locations.
+
+    :raises ConfigurationError: if they are not.
+    """
     if not np.issubdtype(places.dtype, np.floating):
         raise ConfigurationError(f"targets of type {places.dtype}: give integers for nodes, or floats for locations")
     found = places.astype(np.float64)

@@ -34,6 +34,7 @@ from fyrehose_twisted.freenet.events import (
 from fyrehose_twisted.freenet.node.stream import StreamPhase
 from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.wire.location import check_key
+from fyrehose_twisted.interfaces import IRoutingPolicy
 
 LATENCY = 0.05
 """Default latency of a link in seconds."""
@@ -91,7 +92,8 @@ class TreeExperiment:
         the order of its messages.
     :param loss: probability that a message is lost, as over a transport without retransmissions. With any loss,
         subscribers miss packets, and :meth:`check` may fail.
-    :raises ConfigurationError: if ``latency`` or ``loss`` is out of range.
+    :param routing: order in which requests try neighbours; by default the nearest to the key first (document 003).
+    :raises ConfigurationError: if ``latency`` or ``loss`` is out of range, or ``routing`` is no routing policy.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class TreeExperiment:
         latency: Latency | None = None,
         loss: float = 0.0,
         seed: int = 1,
+        routing: IRoutingPolicy | None = None,
     ) -> None:
         if not 0.0 <= loss < 1.0:
             raise ConfigurationError(f"loss={loss!r}: a probability goes from 0 up to, but not including, 1")
@@ -111,11 +114,13 @@ class TreeExperiment:
             latency = float(latency)
             if not 0.0 <= latency < inf:
                 raise ConfigurationError(f"latency={latency!r}: a time is 0 or more seconds")
+        if routing is not None and not IRoutingPolicy.providedBy(routing):
+            raise ConfigurationError(f"{routing!r} does not provide IRoutingPolicy")
         self.topology = topology
         self.policy = Policy() if policy is None else policy
         self.seed = seed
         self.loss = loss
-        self._network = SimulatedNetwork(topology, self.policy, latency, loss, seed, self._on_event)
+        self._network = SimulatedNetwork(topology, self.policy, latency, loss, seed, self._on_event, routing)
         self._metrics = TreeMetrics(self._network)
         self._trace: ExperimentTrace | None = None
         self._subscribers: dict[bytes, dict[int, None]] = {}

@@ -7,6 +7,7 @@ nodes before it becomes the root if its neighbours find no tree.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from fyrehose_twisted.freenet.node.context import NodeContext
 from fyrehose_twisted.freenet.node.neighbour import Neighbour
@@ -26,6 +27,7 @@ from fyrehose_twisted.freenet.wire.messages import (
     SubscribeSucceededNewRoot,
     Succeeded,
 )
+from fyrehose_twisted.interfaces import IRoutingPolicy
 
 MAX_PARALLEL_REQUESTS = 16
 """Maximum number of pending requests for one key."""
@@ -109,7 +111,12 @@ class RequestRouter:
     def _try_next_hop(self, search: PendingRequest, now: float) -> None:
         """Send a request to the next neighbour, or end it if there is none."""
         core = self._context
-        next_hop = self._nearest_untried(search, now) if search.htl > 0 else None
+        next_hop: Neighbour | None = None
+        if search.htl > 0:
+            if core.config.routing is None:
+                next_hop = self._nearest_untried(search, now)
+            else:
+                next_hop = self._cheapest_untried(search, core.config.routing, now)
         if next_hop is None:
             self._exhausted(search, now)
             return
@@ -143,6 +150,21 @@ class RequestRouter:
                 apart += 1.0
             if apart < best_distance:
                 best, best_distance = neighbour, apart
+        return best
+
+    def _cheapest_untried(self, search: PendingRequest, routing: IRoutingPolicy, now: float) -> Neighbour | None:
+        """Return the untried neighbour that a routing policy prefers; suspected neighbours come last."""
+        here, place = self._context.location, search.stream.location
+        best: Neighbour | None = None
+        best_rank = (True, inf)
+        for neighbour in self._context.links.values():
+            if neighbour in search.tried or neighbour is search.origin or neighbour.link is None:
+                continue
+            cost = float(routing.cost(here, place, neighbour.location))
+            rank = neighbour.suspected_until > now, cost
+            # A cost that is not a number is not less than infinity either.
+            if cost < inf and rank < best_rank:
+                best, best_rank = neighbour, rank
         return best
 
     # Answers

@@ -1,0 +1,1 @@
+"""Networks that grow: nodes join one by one and choose their links by a policy."""
