@@ -176,6 +176,25 @@ def _add_plan(group: Any) -> None:
     )
     add("--births", type=parse_number, metavar="RATE", help="nodes that return per second [as many as die]")
     add(
+        "--sessions",
+        default="",
+        metavar="DISTRIBUTION",
+        help="let nodes run for times of exponential:MEAN, pareto:SHAPE:MEAN, weibull:SHAPE:MEAN, constant:SECONDS or"
+        " file:FILE with a duration per line",
+    )
+    add(
+        "--pauses",
+        default="",
+        metavar="DISTRIBUTION",
+        help="with --sessions: let nodes stay away for such times [as --sessions]",
+    )
+    add(
+        "--session-file",
+        default="",
+        metavar="FILE",
+        help="let nodes run at recorded times: a line has a node, and the seconds at which it joins and leaves, or -",
+    )
+    add(
         "--swapping",
         type=parse_number,
         default=0.0,
@@ -187,7 +206,7 @@ def _add_plan(group: Any) -> None:
         type=parse_number,
         default=600.0,
         metavar="S",
-        help="duration of --churn and --swapping in seconds [%(default)g]",
+        help="duration of churn, sessions and swapping in seconds [%(default)g]",
     )
     add(
         "--settle",
@@ -215,6 +234,10 @@ def _run(options: argparse.Namespace) -> int:
     files = _output_files(options)
     if not options.churn:
         raise ConfigurationError("--churn 0: nodes live for more than 0 seconds")
+    if sum((options.churn < inf, bool(options.sessions), bool(options.session_file))) > 1:
+        raise ConfigurationError("--churn, --sessions and --session-file exclude one another; give one of them")
+    if options.pauses and not options.sessions:
+        raise ConfigurationError("--pauses requires --sessions")
     topology = build_topology(options)
 
     _check_page(options, topology)
@@ -230,6 +253,9 @@ def _run(options: argparse.Namespace) -> int:
         options.kill,
         options.churn,
         options.births,
+        options.sessions,
+        options.pauses,
+        options.session_file,
         options.swapping,
         options.duration,
         options.settle,

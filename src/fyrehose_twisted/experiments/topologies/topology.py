@@ -224,6 +224,10 @@ class Topology:
         """Return the name of a node in its source."""
         return self.labels[node] if self.labels else str(node)
 
+    def numbers_by_label(self) -> dict[str, int]:
+        """Return the number of each node by its name in its source."""
+        return {label: number for number, label in enumerate(self.labels or map(str, range(self.n)))}
+
     def is_connected(self) -> bool:
         """Return True if all nodes are connected."""
         seen = np.zeros(self.n, np.bool_)

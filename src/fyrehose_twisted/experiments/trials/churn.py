@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from math import log
+from math import inf, log
 from random import Random
 from typing import Protocol
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.experiments.simulated_network import SimulatedNetwork
 from fyrehose_twisted.experiments.topologies.topology import Topology
+from fyrehose_twisted.experiments.trials.sessions import Durations, Session
 from fyrehose_twisted.freenet.wire.location import distance
 
 WALK_LENGTH = 10
@@ -85,6 +86,80 @@ class Churn:
         if dead:
             self._network.restart(self._rng.choice(dead))
         self._schedule_birth()
+
+
+class SessionChurn:
+    """Process in which each node runs for a random time, stays away for a random time, and so on.
+
+    The sessions of the nodes that run begin with the process. The last running node stays.
+
+    :param lives: durations for which nodes run.
+    :param pauses: durations for which they stay away.
+    """
+
+    def __init__(
+        self, network: ChangingNetwork, simulation: SimulatedNetwork, lives: Durations, pauses: Durations
+    ) -> None:
+        self._network = network
+        self._simulation = simulation
+        self._lives = lives
+        self._pauses = pauses
+        self._rng = Random(f"{network.seed}/sessions")
+        self._stopped = False
+        for node in range(network.topology.n):
+            self._schedule(node)
+
+    def stop(self) -> None:
+        """Stop the churn."""
+        self._stopped = True
+
+    def _schedule(self, node: int) -> None:
+        durations = self._lives if self._network.is_up(node) else self._pauses
+        self._simulation.call_at(self._simulation.now + durations.draw(self._rng), self._change, node)
+
+    def _change(self, node: int) -> None:
+        if self._stopped:
+            return
+        if not self._network.is_up(node):
+            self._network.restart(node)
+        elif len(self._simulation.down) < self._network.topology.n - 1:
+            self._network.kill(node)
+        self._schedule(node)
+
+
+class SessionReplay:
+    """Process that starts and kills nodes at recorded times. Nodes without sessions are left alone.
+
+    :param sessions: sessions by node and time, none of which overlap.
+    """
+
+    def __init__(self, network: ChangingNetwork, simulation: SimulatedNetwork, sessions: list[Session]) -> None:
+        self._network = network
+        self._stopped = False
+        began = simulation.now
+        absent = {session.node for session in sessions} - {session.node for session in sessions if not session.join}
+        for node in sorted(absent):
+            if network.is_up(node):
+                network.kill(node)
+        for session in sessions:
+            simulation.call_at(began + session.join, self._start, session.node)
+        # A session that begins when another ends continues it.
+        following = {(session.node, session.join) for session in sessions}
+        for session in sessions:
+            if session.leave < inf and (session.node, session.leave) not in following:
+                simulation.call_at(began + session.leave, self._end, session.node)
+
+    def stop(self) -> None:
+        """Stop the replay."""
+        self._stopped = True
+
+    def _start(self, node: int) -> None:
+        if not self._stopped and not self._network.is_up(node):
+            self._network.restart(node)
+
+    def _end(self, node: int) -> None:
+        if not self._stopped and self._network.is_up(node):
+            self._network.kill(node)
 
 
 class LocationSwapping:

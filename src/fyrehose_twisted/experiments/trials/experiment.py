@@ -17,8 +17,9 @@ from fyrehose_twisted.experiments.measures.tree_metrics import TreeMetrics
 from fyrehose_twisted.experiments.measures.trees import find_tree
 from fyrehose_twisted.experiments.simulated_network import Latency, SimulatedNetwork
 from fyrehose_twisted.experiments.topologies.topology import Topology
-from fyrehose_twisted.experiments.trials.churn import Churn, LocationSwapping
+from fyrehose_twisted.experiments.trials.churn import Churn, LocationSwapping, SessionChurn, SessionReplay
 from fyrehose_twisted.experiments.trials.resubscription import find_orphans, resubscribe_in_turn
+from fyrehose_twisted.experiments.trials.sessions import Durations, Session, check_sessions
 from fyrehose_twisted.experiments.trials.trace import ExperimentTrace
 from fyrehose_twisted.freenet.events import (
     Event,
@@ -301,6 +302,25 @@ class TreeExperiment:
         :returns: process with a method to stop it.
         """
         return Churn(self, self._network, rate, mean_life)
+
+    def sessions(self, lives: Durations, pauses: Durations) -> SessionChurn:
+        """Start to let each node run and stay away for random times, in turn.
+
+        :param lives: durations for which nodes run; those that run begin a session now.
+        :param pauses: durations for which they stay away.
+        :returns: process with a method to stop it.
+        """
+        return SessionChurn(self, self._network, lives, pauses)
+
+    def replay(self, sessions: Iterable[Session]) -> SessionReplay:
+        """Start to replay recorded sessions, from now on. Nodes without sessions are left alone.
+
+        A node whose first session begins later than now is killed at once.
+
+        :returns: process with a method to stop it.
+        :raises ConfigurationError: if a node does not exist, or a session ends before it begins or overlaps another.
+        """
+        return SessionReplay(self, self._network, check_sessions(sessions, self.topology.n))
 
     def swapping(self, rate: float) -> LocationSwapping:
         """Start to attempt location swaps as in Sandberg's algorithm (Metropolis-Hastings).

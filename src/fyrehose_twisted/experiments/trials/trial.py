@@ -12,6 +12,7 @@ from typing import Any
 from fyrehose_twisted.errors import ConfigurationError, TooManyStreams
 from fyrehose_twisted.experiments.measures.trees import trace_to_roots
 from fyrehose_twisted.experiments.trials.experiment import TreeExperiment
+from fyrehose_twisted.experiments.trials.sessions import parse_durations, read_sessions
 from fyrehose_twisted.freenet.wire.location import KEY_SIZE
 from fyrehose_twisted.sim.invariants import InvariantViolated
 
@@ -35,6 +36,10 @@ class TrialPlan:
     :ivar kill: share of the nodes that are killed at once.
     :ivar life: mean life of a node during churn; infinite for no churn.
     :ivar births: nodes that return per second; ``None`` for as many as die.
+    :ivar sessions: distribution of the times for which nodes run, instead of ``life``; see
+        :mod:`~fyrehose_twisted.experiments.trials.sessions`. Empty for none.
+    :ivar pauses: distribution of the times for which they stay away; empty for that of ``sessions``.
+    :ivar session_file: file of sessions to replay instead; empty for none.
     :ivar swaps: attempted location swaps per second.
     :ivar duration: duration of churn and swapping.
     :ivar settle: settling time after each step in a network that loses messages, since it may never become quiet.
@@ -47,6 +52,9 @@ class TrialPlan:
     kill: float = 0.0
     life: float = inf
     births: float | None = None
+    sessions: str = ""
+    pauses: str = ""
+    session_file: str = ""
     swaps: float = 0.0
     duration: float = 600.0
     settle: float = 120.0
@@ -59,6 +67,12 @@ class TrialPlan:
             raise ConfigurationError(f"kill={self.kill:g}: a share of the nodes goes from 0 up to, not including, 1")
         if not self.life > 0.0:
             raise ConfigurationError(f"life={self.life:g}: the life of a node must be more than 0 seconds")
+        if sum((self.life < inf, bool(self.sessions), bool(self.session_file))) > 1:
+            raise ConfigurationError("life, sessions and session_file exclude one another; give one of them")
+        if self.pauses and not self.sessions:
+            raise ConfigurationError("pauses require sessions")
+        for text in filter(None, (self.sessions, self.pauses)):
+            parse_durations(text)
         for name in ("births", "swaps", "duration", "settle"):
             value = getattr(self, name)
             if value is not None and not 0.0 <= value < inf:
@@ -67,7 +81,8 @@ class TrialPlan:
     @property
     def has_churn(self) -> bool:
         """True if nodes die and return, or swap locations."""
-        return self.duration > 0.0 and (self.life < inf or self.swaps > 0.0)
+        changes = self.life < inf or self.sessions or self.session_file or self.swaps > 0.0
+        return self.duration > 0.0 and bool(changes)
 
     @property
     def steps(self) -> int:
@@ -111,7 +126,8 @@ class Trial:
     :ivar published: packets that were published, out of ``offered``.
     :ivar killed: number of nodes killed at once.
     :ivar violation: violated invariant at the end, ``None`` if all hold.
-    :raises ConfigurationError: if there are not enough nodes.
+    :raises ConfigurationError: if there are not enough nodes, or the session file is malformed.
+    :raises OSError: if the session file cannot be read.
     """
 
     def __init__(
@@ -131,6 +147,10 @@ class Trial:
         self.tried = self.subscribed = self.offered = self.published = self.killed = 0
         self.violation: str | None = None
         self._on_progress = on_progress
+        # Read now rather than after the trees have grown.
+        self._sessions = (
+            read_sessions(plan.session_file, experiment.topology.numbers_by_label()) if plan.session_file else []
+        )
         self._rng = Random(f"{experiment.seed}/trial")
         self.keys = [self._rng.randbytes(KEY_SIZE) for _ in range(plan.keys)]
 
@@ -220,6 +240,11 @@ class Trial:
         if plan.life < inf:
             births = n / plan.life if plan.births is None else plan.births
             processes.append(experiment.churn(births, plan.life))
+        elif plan.sessions:
+            lives = parse_durations(plan.sessions)
+            processes.append(experiment.sessions(lives, parse_durations(plan.pauses) if plan.pauses else lives))
+        elif plan.session_file:
+            processes.append(experiment.replay(self._sessions))
         if plan.swaps:
             processes.append(experiment.swapping(plan.swaps))
         for when, publishes in self._churn_schedule():
