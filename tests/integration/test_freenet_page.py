@@ -175,6 +175,70 @@ def test_tree_page_draws_each_moment_like_the_recording(browse: Browse, recordin
             assert str(shown["curves"]) == shown["edges"]
 
 
+def legend_of(now: TreeState) -> dict[str, int]:
+    """Return how many nodes have each mark of the legend, by the state that the page is compared with."""
+    up = now.members - now.down
+    parents = set(now.parents.values())
+    counts = {
+        "root, subscribed": len(now.roots & now.subscribers - now.down),
+        "root, not subscribed": len(now.roots - now.subscribers - now.down),
+        "subscriber": len(up & now.subscribers - now.roots),
+        "relay": len(up - now.subscribers - now.roots),
+        "subscriber without a parent": len(now.subscribers - now.members - now.down),
+        "searches for a parent": len(now.detached - now.down),
+        "cut off from the root": sum(node in now.unrooted for node in now.parents),
+        "down": len(now.down - parents),
+        "down, not yet detected by its children": len(now.down & parents),
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+LEGEND = """[...byId("legend").children].slice(0, -1).filter((item) => item.className !== "unused")
+  .map((item) => [item.childNodes[1].textContent, +item.querySelector("b").textContent])"""
+
+
+def test_tree_page_legend_counts_the_marks_on_the_ring(browse: Browse, recording: Recording) -> None:
+    key = next(iter(recording.streams))
+    times = moments(recording, key)
+    found = browse(f"return {json.dumps(times)}.map((t) => {{ moment(t); return {LEGEND}; }});")
+    assert [dict(legend) for legend in found] == [legend_of(recording.state_at(key, t)) for t in times]
+    assert len({name for legend in found for name, _ in legend}) >= 6
+
+
+def test_tree_page_legend_counts_unusual_marks(browse: Browse) -> None:
+    shown = odd()
+    (key,) = shown.streams
+    times = moments(shown, key)
+    found = browse(f"return {json.dumps(times)}.map((t) => {{ moment(t); return {LEGEND}; }});", shown=shown)
+    for t, legend in zip(times, found, strict=True):
+        assert dict(legend) == legend_of(shown.state_at(key, t)), t
+    assert {"root, not subscribed", "relay"} <= {name for legend in found for name, _ in legend}
+
+
+def test_tree_page_opens_at_the_end_of_growth(browse: Browse) -> None:
+    experiment = TreeExperiment(Topology.kleinberg(60, 6, seed=3), seed=3)
+    trace, key = StringIO(), bytes(20)
+    experiment.trace(trace)
+    for node in range(0, 60, 4):
+        experiment.subscribe(node, key)
+        experiment.run("quiet")
+    grown = experiment.tree(key)
+    entries = [json.loads(line) for line in trace.getvalue().splitlines()]
+    last = max(entry["t"] for entry in entries if entry["what"] in {"attached", "root"})
+    experiment.publish(0, key, b"x")
+    experiment.run("quiet")
+    for node in range(1, 60, 3):
+        experiment.kill(node)
+    experiment.run("quiet")
+    trace.seek(0)
+    shown = Recording.read(trace)
+    first = browse("return shown();", shown=shown)
+    assert (float(first["t"]), int(first["members"]), first["down"]) == (last, len(grown), "0")
+    check(shown, key, first)
+    # A moment in the address counts more, the start as well.
+    assert float(browse("return shown();", shown=shown, fragment="#t=0")["t"]) == 0.0
+
+
 def test_tree_page_draws_unusual_changes_like_the_recording(browse: Browse) -> None:
     recording = odd()
     found = browse(

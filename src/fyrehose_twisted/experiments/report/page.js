@@ -24,7 +24,8 @@ let remembering = 0;
 const count = (number) => number.toLocaleString("en");
 const percent = (part) => Number.isNaN(part) ? "\u2013" : `${(100 * part).toFixed(part === 1 || part === 0 ? 0 : 1)} %`;
 
-function choose(stream, t = 0) {
+// Show a stream at a moment; without one, when its tree had grown.
+function choose(stream, t = NaN) {
   replay = new Replay(recording, stream);
   const history = replay.history();
   // Brief unusual depths do not stretch the scale of colours.
@@ -44,7 +45,7 @@ function choose(stream, t = 0) {
   byId("facts").textContent = facts.join(" \u00b7 ");
   byId("policy").hidden = !policy.length;
   drawLegend();
-  seek(t, {fresh: false});
+  seek(Number.isNaN(t) ? replay.grownAt() : t, {fresh: false});
 }
 
 // Go to a moment, and highlight the changes since the last one, unless motion is reduced.
@@ -62,6 +63,7 @@ function seek(t, {fresh = true, at = null} = {}) {
   byId("slider").value = share;
   byId("slider").setAttribute("aria-valuetext", `${moment.toFixed(3)} s`);
   tellFigures();
+  tellLegend();
   listing.follow(moment);
   byId("back").disabled = listing.next(moment, -1) === null;
   byId("forth").disabled = listing.next(moment, 1) === null;
@@ -196,20 +198,48 @@ function recall() {
   const prefix = asked.get("key")?.toLowerCase();
   const stream = (prefix && recording.streams.find(({key}) => key.startsWith(prefix))) || replay?.stream
     || recording.streams[0];
-  const t = Number.parseFloat(asked.get("t")) || 0;
+  const t = Number.parseFloat(asked.get("t"));
   if (stream !== replay?.stream) choose(stream, t);
-  else seek(t, {fresh: false});
+  else seek(Number.isNaN(t) ? replay.grownAt() : t, {fresh: false});
   if (asked.has("node")) look(Number.parseInt(asked.get("node"), 10));
 }
 
-function drawLegend() {
+// Marks on the ring: shape, text, colour if not that of a member, and whether a node has it, as in Ring.drawNode.
+function marks() {
   const {colours} = ring;
-  const entries = [["root", "root"], ["member", "subscriber"], ["member-relay", "relay"],
-                   ["waiting", "subscriber without a parent", colours.several],
-                   ["detached", "searches for a parent", colours.unrooted],
-                   ["edge", "cut off from the root", colours.unrooted], ["dead", "down", colours.dead],
-                   ["dead", "down, not yet detected by its children", colours.unrooted]];
-  const items = entries.map(([shape, text, colour = shape === "root" ? colours.ink : ring.colourOf(1)]) => {
+  const {flags, parent, depth, children} = replay;
+  const kept = (node, flag, wanted) => replay.isMember(node) && !(flags[node] & DOWN) && (flags[node] & flag) === wanted;
+  const both = ROOT | SUBSCRIBED;
+  return [
+    ["root", "root, subscribed", colours.ink, (node) => kept(node, both, both)],
+    ["root-relay", "root, not subscribed", colours.ink, (node) => kept(node, both, ROOT)],
+    ["member", "subscriber", undefined, (node) => kept(node, both, SUBSCRIBED)],
+    ["member-relay", "relay", undefined, (node) => kept(node, both, 0)],
+    ["waiting", "subscriber without a parent", colours.several,
+     (node) => (flags[node] & (SUBSCRIBED | DOWN)) === SUBSCRIBED && !replay.isMember(node)],
+    ["detached", "searches for a parent", colours.unrooted, (node) => kept(node, DETACHED, DETACHED)],
+    ["edge", "cut off from the root", colours.unrooted, (node) => parent[node] >= 0 && depth[node] < 0],
+    ["dead", "down", colours.dead, (node) => flags[node] & DOWN && !children[node]],
+    ["dead", "down, not yet detected by its children", colours.unrooted, (node) => flags[node] & DOWN && children[node]],
+  ];
+}
+
+// Count the nodes with each mark, and dim the marks without any.
+function tellLegend() {
+  const counts = marks().map(([, , , has]) => {
+    let found = 0;
+    for (let node = 0; node < replay.n; node++) if (has(node)) found++;
+    return found;
+  });
+  [...byId("legend").children].slice(0, counts.length).forEach((item, i) => {
+    item.className = counts[i] ? "" : "unused";
+    item.querySelector("b").textContent = counts[i] ? count(counts[i]) : "";
+  });
+}
+
+function drawLegend() {
+  const entries = marks();
+  const items = entries.map(([shape, text, colour = ring.colourOf(1)]) => {
     const canvas = element("canvas");
     canvas.setAttribute("aria-hidden", "true");
     canvas.style.width = canvas.style.height = "18px";
@@ -223,14 +253,16 @@ function drawLegend() {
       context.quadraticCurveTo(9, 0, 18, 13);
       context.stroke();
     } else {
-      if (shape === "detached") drawShape(context, "member", 9, 9, 4, colour, colours.card);
-      drawShape(context, shape, 9, 9, {root: 7, detached: 7.5}[shape] ?? 4.5, colour, colours.card);
+      const {card} = ring.colours;
+      if (shape === "detached") drawShape(context, "member", 9, 9, 4, colour, card);
+      drawShape(context, shape, 9, 9, {root: 7, "root-relay": 7, detached: 7.5}[shape] ?? 4.5, colour, card);
     }
-    return element("li", {}, canvas, text);
+    return element("li", {}, canvas, text, " ", element("b", {}));
   });
   const last = `${ring.deepest}${deepest > ring.deepest ? "+" : ""}`;
   items.push(element("li", {}, "depth 0", element("span", {className: "ramp"}), last));
   byId("legend").replaceChildren(...items);
+  tellLegend();
 }
 
 function showTip(event) {

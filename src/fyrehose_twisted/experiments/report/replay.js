@@ -24,6 +24,7 @@ const KINDS = new Map([
   ["linked", {group: "elsewhere", sign: "\u2014", effect: 0, text: (node, value) => `${node} and ${value} are linked`}],
   ["unlinked", {group: "elsewhere", sign: "\u2262", effect: 0, text: (node, value) => `${node} and ${value} are unlinked`}],
 ]);
+const GROWTH = new Set(["attached", "root", "dropped", "subscribed", "linked"]);  // Changes of an undisturbed network.
 const GROUPS = ["tree", "subscriptions", "nodes", "packets", "elsewhere"];
 
 // Changes in order: {line, t, what, node, value, group, text, long}; long is the full text.
@@ -203,6 +204,16 @@ class Replay {
     for (const count of inTree.values()) if (count > found.reached) found.reached = count;
     found.reach = found.alive ? found.reached / found.alive : NaN;
     return found;
+  }
+
+  // The moment at which the tree had grown: its last change before the first fault, departure or packet.
+  grownAt() {
+    let grown = 0;
+    for (const {t, what} of this.changes) {
+      if (!GROWTH.has(what)) break;
+      if (what === "attached" || what === "root") grown = t;
+    }
+    return grown;
   }
 
   // Figures over time. Leaves the replay at the start.
