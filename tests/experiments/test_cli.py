@@ -20,7 +20,9 @@ from fyrehose_twisted.experiments import Policy, Topology, TreeExperiment
 from fyrehose_twisted.experiments.cli import main
 from fyrehose_twisted.experiments.report.trace_replay import Recording
 from fyrehose_twisted.experiments.report.trial_report import METRIC_DESCRIPTIONS, TrialReport
+from fyrehose_twisted.experiments.sweep.interval import confidence_interval
 from fyrehose_twisted.experiments.trials.trial import Trial, TrialPlan
+from fyrehose_twisted.sim.invariants import InvariantViolated
 
 SMALL = ("--nodes", "120", "--subscribers", "20")
 
@@ -150,6 +152,46 @@ class TestForms:
         assert out.endswith("all trees hold.\n")
 
 
+class TestReplicas:
+    OPTIONS = (*SMALL, "--kill", "0.1", "--seed", "7")
+
+    def test_each_replica_equals_a_trial_with_its_seed(self, run: Run) -> None:
+        found = list(csv.DictReader(StringIO(run(*self.OPTIONS, "--replicas", "3", "--csv").out)))
+        assert [one["seed"] for one in found] == ["7", "8", "9"]
+        assert found[2] == row(run(*SMALL, "--kill", "0.1", "--seed", "9", "--csv").out)
+
+    def test_intervals_are_those_of_the_rows(self, run: Run) -> None:
+        ran = run(*self.OPTIONS, "--replicas", "5", "--json")
+        found = json.loads(ran.out)
+        hops = [one["subscribe_hops"] for one in found["rows"]]
+        assert found["intervals"]["subscribe_hops"] == confidence_interval(hops)._asdict()
+        assert found["intervals"]["reach"]["high"] <= 1.0
+        assert ran.err == "5 networks with a mean reach of 1; all trees hold.\n"
+
+    def test_the_text_output_has_an_interval_for_each_metric(self, run: Run) -> None:
+        lines = run(*SMALL, "--replicas", "2").out.splitlines()
+        assert lines[0] == "kleinberg(n=120, degree=10.0, seed=1) and 1 more network with other seeds"
+        for name, meaning in METRIC_DESCRIPTIONS.items():
+            (line,) = (line for line in lines if line.endswith(f"  {meaning}") and line.startswith(f"{name} "))
+            assert re.fullmatch(rf"{name} +(2 +[\d,.]+ +[\d,.]+ to [\d,.]+|0 +- +-)  {re.escape(meaning)}", line)
+
+    def test_a_violation_in_any_replica_fails_the_command(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        def check(experiment: TreeExperiment) -> None:
+            if experiment.seed == 2:
+                raise InvariantViolated("trees", 1.0, ["node 3"], "there are two")
+
+        monkeypatch.setattr(TreeExperiment, "check", check)
+        ran = run(*SMALL, "--replicas", "3")
+        assert ran.status == 1
+        assert ran.out.endswith(
+            "3 networks with a mean reach of 1; but in 1 network, trees: at 1.000000 s, node 3: there are two.\n"
+        )
+
+    def test_lossy_replicas_are_not_checked(self, run: Run) -> None:
+        ran = run(*SMALL, "--replicas", "2", "--loss", "0.01", "--publish", "0")
+        assert ran.out.endswith("; trees were not checked, since messages were lost.\n")
+
+
 class TestNetworks:
     @pytest.mark.parametrize(
         ("options", "name", "links"),
@@ -264,6 +306,8 @@ class TestFailures:
             ("--pauses constant:5", "--pauses requires --sessions"),
             ("--sessions weibull:5", "'weibull:5': give exponential:MEAN"),
             ("--session-file /nowhere/sessions", "/nowhere/sessions: No such file or directory"),
+            ("--replicas 0", "--replicas 0: give 1 to 10,000"),
+            ("--replicas 2 --page x.html", "--trace, --page and --svg show one network; remove --replicas"),
             ("--churn 0", "--churn 0: nodes live for more than 0 seconds"),
             ("--latency -1", "'-1' is not a number of 0 or more"),
             ("--latency nan", "'nan' is not a number"),

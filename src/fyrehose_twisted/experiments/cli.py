@@ -42,6 +42,7 @@ from fyrehose_twisted.experiments.options import (
     parse_whole_number,
 )
 from fyrehose_twisted.experiments.report.page import MAX_PAGE_NODES, write_page
+from fyrehose_twisted.experiments.report.replica_report import ReplicaReport
 from fyrehose_twisted.experiments.report.svg import draw
 from fyrehose_twisted.experiments.report.trace_replay import Recording
 from fyrehose_twisted.experiments.report.trial_report import TrialReport
@@ -57,6 +58,9 @@ EXIT_FAILED = 1
 """Exit status if a tree is invalid or the network did not become quiet."""
 EXIT_USAGE = 2
 """Exit status of a usage error."""
+
+MAX_REPLICAS = 10_000
+"""Maximum number of networks of one command."""
 
 DESCRIPTION = (
     "Grow the trees of some streams in a simulated network, publish packets, kill nodes, and report the results. The"
@@ -141,6 +145,14 @@ def _add_network(group: Any) -> None:
     )
     add("--loss", type=parse_number, default=0.0, metavar="P", help="probability that a message is lost [0]")
     add("--seed", type=parse_whole_number, default=1, metavar="N", help="random seed [%(default)s]")
+    add(
+        "--replicas",
+        type=parse_whole_number,
+        default=1,
+        metavar="N",
+        help="repeat the trial in N networks with successive seeds, and print means with 95 %% confidence intervals,"
+        " or with --csv a row per network [%(default)s]",
+    )
 
 
 def _add_plan(group: Any) -> None:
@@ -238,6 +250,10 @@ def _run(options: argparse.Namespace) -> int:
         raise ConfigurationError("--churn, --sessions and --session-file exclude one another; give one of them")
     if options.pauses and not options.sessions:
         raise ConfigurationError("--pauses requires --sessions")
+    if not 1 <= options.replicas <= MAX_REPLICAS:
+        raise ConfigurationError(f"--replicas {options.replicas}: give 1 to {MAX_REPLICAS:,}")
+    if files and options.replicas > 1:
+        raise ConfigurationError("--trace, --page and --svg show one network; remove --replicas")
     topology = build_topology(options)
 
     _check_page(options, topology)
@@ -260,24 +276,42 @@ def _run(options: argparse.Namespace) -> int:
         options.duration,
         options.settle,
     )
-    experiment = TreeExperiment(topology, policy, latency=options.latency, loss=options.loss, seed=options.seed)
-    began = monotonic()
+    began, messages, replicas = monotonic(), 0, ReplicaReport()
     with ExitStack() as stack:
         trace = _open_trace(options, stack)
-        bar = stack.enter_context(ProgressBar(total=plan.steps, leave=False, unit=" steps"))
+        bar = stack.enter_context(ProgressBar(total=plan.steps * options.replicas, leave=False, unit=" steps"))
 
         def report_progress(phase: str, steps: int) -> None:
             bar.set_description(phase, refresh=False)
             bar.update(steps)
 
-        trial = Trial(experiment, plan, report_progress)
-        if trace is not None:
-            experiment.trace(trace)
-        trial.run()
+        for replica in range(options.replicas):
+            if replica:
+                options.seed += 1
+                topology = build_topology(options)
+            experiment = TreeExperiment(topology, policy, latency=options.latency, loss=options.loss, seed=options.seed)
+            trial = Trial(experiment, plan, report_progress)
+            if trace is not None:
+                experiment.trace(trace)
+            trial.run()
+            messages += experiment.messages
+            report = TrialReport(trial)
+            replicas.add(report)
         bar.close()
         if trace is not None:
             _write_drawings(options, trial.keys[0], trace)
-    report = TrialReport(trial)
+    _print_report(options, report if options.replicas == 1 else replicas)
+    if sys.stderr.isatty():
+        took = monotonic() - began
+        rate = messages / max(took, 1e-9)
+        print(
+            f"tree-experiment: {pluralize(messages, 'message')} in {took:.1f} s, {rate:,.0f} per second",
+            file=sys.stderr,
+        )
+    return EXIT_FAILED if replicas.violations else 0
+
+
+def _print_report(options: argparse.Namespace, report: TrialReport | ReplicaReport) -> None:
     if options.csv:
         report.write_csv(sys.stdout, heading=not options.no_heading)
     elif options.json:
@@ -286,14 +320,6 @@ def _run(options: argparse.Namespace) -> int:
         print(*report.lines(), sep="\n")
     sys.stdout.flush()
     print(report.summary(), file=sys.stderr if options.csv or options.json else sys.stdout)
-    if sys.stderr.isatty():
-        took = monotonic() - began
-        rate = experiment.messages / max(took, 1e-9)
-        print(
-            f"tree-experiment: {pluralize(experiment.messages, 'message')} in {took:.1f} s, {rate:,.0f} per second",
-            file=sys.stderr,
-        )
-    return 0 if trial.violation is None else EXIT_FAILED
 
 
 def _output_files(options: argparse.Namespace) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from math import isfinite
 from typing import IO, Any
@@ -87,16 +87,12 @@ class TrialReport:
 
     def write_csv(self, out: IO[str], *, heading: bool = True) -> None:
         """Write a heading and a row of values; missing values are empty."""
-        row = self.row()
-        lines = csv.writer(out, lineterminator="\n")
-        if heading:
-            lines.writerow(row)
-        lines.writerow(["" if value is None or value != value else value for value in row.values()])
+        write_rows([self.row()], out, heading=heading)
 
     def write_json(self, out: IO[str]) -> None:
         """Write an object with ``row`` and ``stages``; missing values are ``null``."""
-        stages = [_replace_non_finite(asdict(stage)) for stage in self._trial.stages]
-        json.dump({"row": _replace_non_finite(self.row()), "stages": stages}, out, indent=1, allow_nan=False)
+        stages = [replace_non_finite(asdict(stage)) for stage in self._trial.stages]
+        json.dump({"row": replace_non_finite(self.row()), "stages": stages}, out, indent=1, allow_nan=False)
         out.write("\n")
 
     def lines(self) -> Iterator[str]:
@@ -121,7 +117,7 @@ class TrialReport:
         yield ""
         width = max(map(len, self.metrics))
         for name, value in self.metrics.items():
-            yield f"{name:{width}}  {_format_value(value):>11}  {METRIC_DESCRIPTIONS[name]}"
+            yield f"{name:{width}}  {format_value(value):>11}  {METRIC_DESCRIPTIONS[name]}"
         yield ""
 
     def summary(self) -> str:
@@ -130,7 +126,7 @@ class TrialReport:
         keys = len(trial.keys)
         parts = [
             f"{trial.subscribed:,} of {pluralize(trial.tried, 'subscription')} to {pluralize(keys, 'key')}",
-            f"{_format_value(metrics['roots_per_key'])} {'root' if metrics['roots_per_key'] == 1 else 'roots'} a key",
+            f"{format_value(metrics['roots_per_key'])} {'root' if metrics['roots_per_key'] == 1 else 'roots'} a key",
             f"{_format_percent(metrics['reach'])} of the subscribers in the largest tree",
         ]
         if trial.offered:
@@ -147,6 +143,15 @@ class TrialReport:
         return f"{'; '.join(parts)}; {holds}."
 
 
+def write_rows(rows: Sequence[Mapping[str, object]], out: IO[str], *, heading: bool) -> None:
+    """Write a heading and rows of the same columns as CSV; missing values are empty."""
+    lines = csv.writer(out, lineterminator="\n")
+    if heading:
+        lines.writerow(rows[0])
+    for row in rows:
+        lines.writerow(["" if value is None or value != value else value for value in row.values()])
+
+
 def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *others in rows:
@@ -154,7 +159,8 @@ def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
         yield "  ".join((first.ljust(widths[0]), *cells)).rstrip()
 
 
-def _format_value(value: float) -> str:
+def format_value(value: float) -> str:
+    """Return a value of a metric as text, ``-`` for nan."""
     if value != value:
         return "-"
     return f"{value:,.0f}" if value == round(value) else f"{value:,.3f}"
@@ -165,5 +171,6 @@ def _format_percent(share: float) -> str:
     return "none" if share != share else f"{int(share * 1_000) / 10:g} %"
 
 
-def _replace_non_finite(values: dict[str, Any]) -> dict[str, Any]:
+def replace_non_finite(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values of which those that JSON cannot express are ``None``."""
     return {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in values.items()}
