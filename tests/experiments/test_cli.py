@@ -213,6 +213,14 @@ class TestNetworks:
         found = row(run("--topology", "file", str(file), "--csv").out)
         assert (found["nodes"], found["links"], found["subscribers"]) == ("4", "3", "4.0")
 
+    def test_links_have_the_latencies_of_a_file(self, run: Run, tmp_path: Path) -> None:
+        links, latencies = tmp_path / "links.txt", tmp_path / "latencies.txt"
+        links.write_text("node a 0.3\na b\n")
+        latencies.write_text("b a 4\n")
+        found = row(run("--topology", "file", str(links), "--latency-file", str(latencies), "--csv").out)
+        # From the publisher to the root, and back.
+        assert float(found["latency_p99"]) == 8.0
+
     def test_swapped_locations_fit_the_links_better_than_random_ones(self, run: Run) -> None:
         options = ("--nodes", "400", "--topology", "swapped", "--csv")
         none, many = (row(run(*options, "--rounds", rounds).out) for rounds in ("0", "100"))
@@ -308,6 +316,7 @@ class TestFailures:
             ("--session-file /nowhere/sessions", "/nowhere/sessions: No such file or directory"),
             ("--replicas 0", "--replicas 0: give 1 to 10,000"),
             ("--replicas 2 --page x.html", "--trace, --page and --svg show one network; remove --replicas"),
+            ("--latency-file /nowhere/latencies", "/nowhere/latencies: No such file or directory"),
             ("--churn 0", "--churn 0: nodes live for more than 0 seconds"),
             ("--latency -1", "'-1' is not a number of 0 or more"),
             ("--latency nan", "'nan' is not a number"),

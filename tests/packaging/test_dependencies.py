@@ -34,6 +34,7 @@ EXTRAS_OF = {
     "sealing/": {"keys"},
     "sim/pytest_plugin.py": {"test"},
     "spark/": {"spark"},
+    "experiments/topologies/topology.py": {"graphs"},
     "experiments/sweep/": {"spark", "report"},
     "spark/report/": {"spark", "report"},
 }

@@ -46,6 +46,7 @@ from fyrehose_twisted.experiments.report.replica_report import ReplicaReport
 from fyrehose_twisted.experiments.report.svg import draw
 from fyrehose_twisted.experiments.report.trace_replay import Recording
 from fyrehose_twisted.experiments.report.trial_report import TrialReport
+from fyrehose_twisted.experiments.topologies.latencies import LinkLatencies
 from fyrehose_twisted.experiments.topologies.topology import Topology
 from fyrehose_twisted.experiments.trials.experiment import LATENCY, TreeExperiment
 from fyrehose_twisted.experiments.trials.trial import Trial, TrialPlan
@@ -142,6 +143,12 @@ def _add_network(group: Any) -> None:
         default=LATENCY,
         metavar="S",
         help=f"latency of a link in seconds, or a range to draw it from, such as 0.02:0.2 [{LATENCY:g}]",
+    )
+    add(
+        "--latency-file",
+        default="",
+        metavar="FILE",
+        help="latencies of single links: a line has two nodes and the seconds; other links have --latency",
     )
     add("--loss", type=parse_number, default=0.0, metavar="P", help="probability that a message is lost [0]")
     add("--seed", type=parse_whole_number, default=1, metavar="N", help="random seed [%(default)s]")
@@ -289,7 +296,10 @@ def _run(options: argparse.Namespace) -> int:
             if replica:
                 options.seed += 1
                 topology = build_topology(options)
-            experiment = TreeExperiment(topology, policy, latency=options.latency, loss=options.loss, seed=options.seed)
+            latency = options.latency
+            if options.latency_file:
+                latency = LinkLatencies.from_file(options.latency_file, topology, options.latency)
+            experiment = TreeExperiment(topology, policy, latency=latency, loss=options.loss, seed=options.seed)
             trial = Trial(experiment, plan, report_progress)
             if trace is not None:
                 experiment.trace(trace)

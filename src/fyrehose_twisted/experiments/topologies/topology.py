@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from fyrehose_twisted.experiments.topologies.generators import (
 )
 from fyrehose_twisted.experiments.topologies.links_file import LinksFile, number_names, read_links, write_links
 from fyrehose_twisted.experiments.topologies.location_swapping import RESET_PROBABILITY, WALK_LENGTH, swap_locations
+from fyrehose_twisted.freenet.wire.location import is_location
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -158,6 +160,38 @@ class Topology:
         return cls._from_links(Path(path).name, found, None, seed, len(found.names))
 
     @classmethod
+    def from_networkx(cls, graph: Any, seed: int = 0, *, location: str = "location") -> Topology:
+        """Return the topology of an undirected graph of networkx, or of any object with its ``nodes`` and ``edges``.
+
+        Nodes are numbered in the order of the graph. Their names are the labels, as text.
+
+        :param seed: seed for the locations of nodes without one.
+        :param location: name of the attribute of nodes that is their location.
+        :raises ConfigurationError: if the graph is directed or empty, two names are equal as text, a link leads from a
+            node to itself, or a location is outside 0 to 1.
+        """
+        if graph.is_directed():
+            raise ConfigurationError("the graph is directed, but links have no direction; use graph.to_undirected()")
+        names = list(graph.nodes)
+        if not names:
+            raise ConfigurationError("the graph has no nodes")
+        numbers = {name: number for number, name in enumerate(names)}
+        labels = tuple(map(str, names))
+        if len(set(labels)) < len(labels):
+            twice = next(label for label, count in Counter(labels).items() if count > 1)
+            raise ConfigurationError(f"several nodes are named {twice!r} as text; rename them")
+        edges = np.array([(numbers[one], numbers[other]) for one, other in graph.edges()], np.int64).reshape(-1, 2)
+        locations = {}
+        for name, attributes in graph.nodes(data=True):
+            place = attributes.get(location)
+            if place is not None:
+                if not is_location(place):
+                    raise ConfigurationError(f"{location}={place!r} of node {name!r}: it goes from 0 up to, not to, 1")
+                locations[numbers[name]] = float(place)
+        kind = f"networkx(n={len(names)}, seed={seed})"
+        return cls._from_links(kind, LinksFile(labels, edges, locations), None, seed, len(names))
+
+    @classmethod
     def _from_links(
         cls, name: str, found: LinksFile, locations: ArrayLike | None, seed: int, n: int | None
     ) -> Topology:
@@ -260,6 +294,26 @@ class Topology:
         rng = _generator(seed)
         locations = swap_locations(self.indptr, self.indices, self.locations, rounds, rng, walk=walk, reset=reset)
         return replace(self, name=f"{self.name}.swap(rounds={rounds}, seed={seed})", locations=locations)
+
+    def to_networkx(self) -> Any:
+        """Return a ``networkx.Graph`` of the nodes by number, with their ``location`` and ``label``.
+
+        :raises ConfigurationError: if networkx is not installed.
+        """
+        try:
+            import networkx
+        except ModuleNotFoundError as error:
+            if error.name != "networkx":
+                raise
+            install = "pip install 'fyrehose_twisted[graphs]'"
+            raise ConfigurationError(f"networkx is not installed, which to_networkx needs: {install}") from error
+        graph = networkx.Graph(name=self.name)
+        graph.add_nodes_from(
+            (node, {"location": location, "label": self.label(node)})
+            for node, location in enumerate(self.locations.tolist())
+        )
+        graph.add_edges_from(self.edges().tolist())
+        return graph
 
     def to_file(self, path: str | Path) -> None:
         """Write the topology to a file that :meth:`from_file` reads back unchanged.
