@@ -192,6 +192,31 @@ class TestReplicas:
         assert ran.out.endswith("; trees were not checked, since messages were lost.\n")
 
 
+class TestMetricsFiles:
+    def test_the_series_covers_the_trial(self, run: Run, tmp_path: Path) -> None:
+        file = tmp_path / "series.csv"
+        options = ("--churn", "60", "--duration", "100", "--every", "25", "--series", str(file))
+        whole = row(run(*SMALL, *options, "--csv").out)
+        with file.open() as lines:
+            rows = list(csv.DictReader(lines))
+        assert [float(one["t"]) for one in rows[:-1]] == [25.0 * (index + 1) for index in range(len(rows) - 1)]
+        assert float(rows[-1]["t"]) == float(whole["simulated"])
+        assert sum(float(one["messages"]) for one in rows) == float(whole["messages"])
+        assert sum(float(one["simulated"]) for one in rows) == pytest.approx(float(whole["simulated"]))
+        assert rows[-1]["members"] == whole["members"]
+
+    def test_the_metrics_of_nodes_add_up(self, run: Run, tmp_path: Path) -> None:
+        file = tmp_path / "nodes.csv"
+        whole = row(run(*SMALL, "--kill", "0.1", "--by-node", str(file), "--csv").out)
+        with file.open() as lines:
+            rows = list(csv.DictReader(lines))
+        assert len(rows) == 120
+        total = {name: sum(float(one[name]) for one in rows) for name in rows[0]}
+        assert total["up"] == 108
+        assert total["sent"] == float(whole["messages"])
+        assert total["streams"] == float(whole["members"])
+
+
 class TestNetworks:
     @pytest.mark.parametrize(
         ("options", "name", "links"),
@@ -315,8 +340,9 @@ class TestFailures:
             ("--sessions weibull:5", "'weibull:5': give exponential:MEAN"),
             ("--session-file /nowhere/sessions", "/nowhere/sessions: No such file or directory"),
             ("--replicas 0", "--replicas 0: give 1 to 10,000"),
-            ("--replicas 2 --page x.html", "--trace, --page and --svg show one network; remove --replicas"),
+            ("--replicas 2 --page x.html", "--trace, --page, --svg, --series and --by-node show one network"),
             ("--latency-file /nowhere/latencies", "/nowhere/latencies: No such file or directory"),
+            ("--every 0", "--every 0: give a number of more than 0"),
             ("--churn 0", "--churn 0: nodes live for more than 0 seconds"),
             ("--latency -1", "'-1' is not a number of 0 or more"),
             ("--latency nan", "'nan' is not a number"),

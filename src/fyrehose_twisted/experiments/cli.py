@@ -45,7 +45,7 @@ from fyrehose_twisted.experiments.report.page import MAX_PAGE_NODES, write_page
 from fyrehose_twisted.experiments.report.replica_report import ReplicaReport
 from fyrehose_twisted.experiments.report.svg import draw
 from fyrehose_twisted.experiments.report.trace_replay import Recording
-from fyrehose_twisted.experiments.report.trial_report import TrialReport
+from fyrehose_twisted.experiments.report.trial_report import TrialReport, write_rows
 from fyrehose_twisted.experiments.topologies.latencies import LinkLatencies
 from fyrehose_twisted.experiments.topologies.topology import Topology
 from fyrehose_twisted.experiments.trials.experiment import LATENCY, TreeExperiment
@@ -55,6 +55,8 @@ from fyrehose_twisted.process.program import ProgramParser, run_program
 from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.wording import pluralize
 
+EVERY = 10.0
+"""Default of the simulated seconds between two rows of a series."""
 EXIT_FAILED = 1
 """Exit status if a tree is invalid or the network did not become quiet."""
 EXIT_USAGE = 2
@@ -63,6 +65,7 @@ EXIT_USAGE = 2
 MAX_REPLICAS = 10_000
 """Maximum number of networks of one command."""
 
+OUTPUTS = "--trace, --page, --svg, --series and --by-node"
 DESCRIPTION = (
     "Grow the trees of some streams in a simulated network, publish packets, kill nodes, and report the results. The"
     " nodes run the same code as over real links. Equal options produce equal results."
@@ -105,6 +108,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--trace", metavar="FILE", help="write all events as JSON lines")
     add("--page", metavar="FILE", help="write a page that replays how the trees grow, break and heal")
     add("--svg", metavar="FILE", help="draw the tree of the first stream at the end")
+    add("--series", metavar="FILE", help="write the metrics over time as CSV, a row each --every seconds")
+    add(
+        "--every",
+        type=parse_number,
+        default=EVERY,
+        metavar="S",
+        help="simulated seconds that a row of --series covers [%(default)g]",
+    )
+    add("--by-node", metavar="FILE", help="write the metrics of each node at the end as CSV")
     return parser
 
 
@@ -260,7 +272,7 @@ def _run(options: argparse.Namespace) -> int:
     if not 1 <= options.replicas <= MAX_REPLICAS:
         raise ConfigurationError(f"--replicas {options.replicas}: give 1 to {MAX_REPLICAS:,}")
     if files and options.replicas > 1:
-        raise ConfigurationError("--trace, --page and --svg show one network; remove --replicas")
+        raise ConfigurationError(f"{OUTPUTS} show one network; remove --replicas")
     topology = build_topology(options)
 
     _check_page(options, topology)
@@ -303,7 +315,15 @@ def _run(options: argparse.Namespace) -> int:
             trial = Trial(experiment, plan, report_progress)
             if trace is not None:
                 experiment.trace(trace)
+            sampling = experiment.sampling(options.every) if options.series is not None else None
             trial.run()
+            if sampling is not None:
+                sampling.stop()
+                with open(options.series, "w", encoding="utf-8") as out:
+                    sampling.write_csv(out)
+            if options.by_node is not None:
+                with open(options.by_node, "w", encoding="utf-8") as out:
+                    write_rows(experiment.node_metrics(), out)
             messages += experiment.messages
             report = TrialReport(trial)
             replicas.add(report)
@@ -333,11 +353,14 @@ def _print_report(options: argparse.Namespace, report: TrialReport | ReplicaRepo
 
 
 def _output_files(options: argparse.Namespace) -> list[str]:
-    named = [file for file in (options.trace, options.page, options.svg) if file is not None]
+    files = (options.trace, options.page, options.svg, options.series, options.by_node)
+    named = [file for file in files if file is not None]
     if len({realpath(file) for file in named}) < len(named):
-        raise ConfigurationError("--trace, --page and --svg: two options name the same file; give each its own")
+        raise ConfigurationError(f"{OUTPUTS}: two options name the same file; give each its own")
     if "-" in named:
-        raise ConfigurationError("--trace, --page and --svg require a file name, not -")
+        raise ConfigurationError(f"{OUTPUTS} require a file name, not -")
+    if not options.every:
+        raise ConfigurationError("--every 0: give a number of more than 0 seconds")
     if options.no_heading and not options.csv:
         raise ConfigurationError("--no-heading requires --csv")
     return named

@@ -6,7 +6,7 @@ Messages are passed as objects, without encoding. A node is created when the fir
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
@@ -53,6 +53,8 @@ class SimulatedNetwork:
     :ivar locations: locations of all nodes, created or not.
     :ivar down: nodes that are not running.
     :ivar sent_by_type: number of messages sent, by type.
+    :ivar sent_by_node: number of messages that each node sent.
+    :ivar received_by_node: number of messages that reached each node.
     :ivar messages_lost: number of messages lost in transit.
     """
 
@@ -74,6 +76,8 @@ class SimulatedNetwork:
         self.locations: list[float] = topology.locations.tolist()
         self.down: set[int] = set()
         self.sent_by_type: Counter[type] = Counter()
+        self.sent_by_node = [0] * topology.n
+        self.received_by_node = [0] * topology.n
         self.messages_lost = 0
         self.request_costs: dict[int, list[int]] = {}
         """Requests and messages of each tracked search, by its uid."""
@@ -115,6 +119,11 @@ class SimulatedNetwork:
                 node.add_neighbour(other, other, self._boots.get(other, 0), self.locations[other], self.now)
             node.drain()
         return node
+
+    def all_nodes(self) -> Iterator[FreenetNode]:
+        """Return the nodes created so far, including those that were disconnected with their state."""
+        yield from self.nodes.values()
+        yield from self._suspended.values()
 
     def linked_nodes(self, number: int) -> list[int]:
         """Return the running nodes that a node has a link to."""
@@ -321,6 +330,7 @@ class SimulatedNetwork:
             if self._link_generations.get(pair, 0) != life or destination in self.down:
                 self.messages_lost += 1
                 return True
+        self.received_by_node[destination] += 1
         node = self.nodes.get(destination) or self.node(destination)
         node.receive(message, source, when)
         self._flush(destination, node)
@@ -358,6 +368,7 @@ class SimulatedNetwork:
             life = self._link_generations.get(pair, 0)
         numbers, sent, costs = self._sequence, self.sent_by_type, self.request_costs
         fixed = type(self._latency) is float
+        self.sent_by_node[source] += len(messages)
         for message in messages:
             kind = type(message)
             sent[kind] += 1

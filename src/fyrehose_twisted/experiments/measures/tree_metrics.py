@@ -25,6 +25,8 @@ repair, including those of voluntary restarts and of probes), ``restarts_per_str
 voluntary ones and probes, per hour of one node's membership).
 
 Others: ``messages`` (sent) and ``simulated`` (seconds).
+
+All but those of trees cover the time since the start, or since :meth:`TreeMetrics.reset`.
 """
 
 from __future__ import annotations
@@ -32,11 +34,12 @@ from __future__ import annotations
 from bisect import bisect
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, nan
 from typing import TYPE_CHECKING
 
 from fyrehose_twisted.experiments.measures.averages import mean, quantile
+from fyrehose_twisted.experiments.measures.baseline import COUNTERS, Baseline
 from fyrehose_twisted.experiments.measures.tree_shapes import TreeShapes
 from fyrehose_twisted.freenet.events import (
     Event,
@@ -65,6 +68,7 @@ class _PublishedPacket:
     :ivar expected: subscribers running at the publication.
     :ivar in_repair: True if it was published after the first fault.
     :ivar deliveries: step of the delivery, by subscriber.
+    :ivar counts: False if it was sent before the time that is covered.
     """
 
     key: bytes
@@ -74,12 +78,15 @@ class _PublishedPacket:
     expected: frozenset[int]
     in_repair: bool
     deliveries: dict[int, int] = field(default_factory=dict)
+    counts: bool = True
 
 
 class TreeMetrics:
     """Collector of metrics from the events of nodes.
 
-    :ivar duplicate_deliveries: node, key and number of each packet that was delivered twice to an application.
+    :ivar duplicate_deliveries: node, key and number of each packet that was delivered twice to an application since
+        the start.
+    :ivar baseline: counts at the beginning of the time that is covered.
     """
 
     def __init__(self, network: SimulatedNetwork) -> None:
@@ -96,6 +103,8 @@ class TreeMetrics:
         self._departures: dict[tuple[int, bytes], list[int]] = {}
         self._left_early: dict[_PacketId, set[int]] = {}
         """Nodes that left while a copy of a packet was in flight."""
+        self._forgotten: set[_PacketId] = set()
+        """Packets published before the time that is covered."""
         self._steps = 0
         self._latencies: list[float] = []
         self._faulted = False
@@ -106,8 +115,50 @@ class TreeMetrics:
         self._member_seconds = 0.0
         self._accounted_until = 0.0
         self._seen_deliveries: set[tuple[int, _PacketId]] = set()
-        self._counts: Counter[str] = Counter()
         self.duplicate_deliveries: list[tuple[int, bytes, int]] = []
+        self.baseline = Baseline(network)
+
+    # Time that is covered
+
+    def reset(self) -> None:
+        """Forget all that happened before, except for the current state."""
+        self._accumulate_membership()
+        for counts in (self._first_costs, self._later_costs, self._hops, self._latencies, self._repair_times):
+            counts.clear()
+        self._failed = self._lost_parents = 0
+        self._member_seconds = 0.0
+        self._faulted = False
+        # Packets that are under way would be counted in part.
+        self._forgotten.update(self._published_packets)
+        self._published_packets.clear()
+        self._early_deliveries.clear()
+        for packet in self._unpublished.values():
+            packet.counts = False
+        self._departures.clear()
+        self._left_early.clear()
+        self.baseline = Baseline(self._network)
+
+    def successor(self) -> TreeMetrics:
+        """Return a collector that covers the time from now on."""
+        found = TreeMetrics(self._network)
+        found._subscribers = {key: dict(nodes) for key, nodes in self._subscribers.items()}
+        found._known_keys = set(self._known_keys)
+        found._orphans = dict(self._orphans)
+        found._members = set(self._members)
+        found._accounted_until = self._network.now
+        found._seen_deliveries = set(self._seen_deliveries)
+        found._forgotten = self._forgotten | self._published_packets.keys()
+        found._unpublished = {token: replace(sent, counts=False) for token, sent in self._unpublished.items()}
+        return found
+
+    def sample(self, subscribers: Mapping[bytes, Sequence[int]]) -> dict[str, float]:
+        """Return all metrics, and reset them.
+
+        :param subscribers: running subscribers of each key.
+        """
+        found = self.metrics(subscribers)
+        self.reset()
+        return found
 
     # Events
 
@@ -199,6 +250,10 @@ class TreeMetrics:
             return
         sent = self._unpublished.pop(token)
         packet = key, number, sent.data
+        if not sent.counts:
+            self._forgotten.add(packet)
+            self._early_deliveries.pop(packet, None)
+            return
         self._published_packets[packet] = sent
         for node, when, step in self._early_deliveries.pop(packet, ()):
             self._record_delivery(sent, node, when, step)
@@ -209,6 +264,8 @@ class TreeMetrics:
             self.duplicate_deliveries.append((node, key, number))
         self._seen_deliveries.add((node, packet))
         sent, now, step = self._published_packets.get(packet), self._network.now, self._next_step()
+        if packet in self._forgotten:
+            return
         if sent is None:
             # Deliveries may precede the confirmation to the publisher.
             self._early_deliveries.setdefault(packet, []).append((node, now, step))
@@ -252,8 +309,8 @@ class TreeMetrics:
         found |= self._subscription_metrics()
         found |= self._packet_metrics()
         found |= self._repair_metrics()
-        found["messages"] = float(self._network.sent_by_type.total())
-        found["simulated"] = self._network.now
+        found["messages"] = float(self.baseline.sent_by_type().total())
+        found["simulated"] = self._network.now - self.baseline.time
         return found
 
     def _subscription_metrics(self) -> dict[str, float]:
@@ -295,14 +352,14 @@ class TreeMetrics:
         return {
             "repair_time_p50": quantile(repairs, 0.5),
             "repair_time_p99": quantile(repairs, 0.99),
-            "repair_requests": self._network.sent_by_type[ResubscribeRequest] / orphans if orphans else nan,
+            "repair_requests": self.baseline.sent_by_type()[ResubscribeRequest] / orphans if orphans else nan,
             "repair_restarted": counts["restarted_sent"] / orphans if orphans else nan,
             "restarts_per_stream_hour": (orphans + counts["volunteered"]) / hours if hours else nan,
         }
 
     def _node_counts(self) -> Counter[str]:
         total: Counter[str] = Counter()
-        for node in self._network.nodes.values():
-            for name in ("overloads", "requests", "data_same", "restarted_sent", "volunteered"):
-                total[name] += node.counters[name]
+        for number, node in self._network.nodes.items():
+            for name in COUNTERS:
+                total[name] += self.baseline.count(number, node, name)
         return total

@@ -143,7 +143,7 @@ class TrialReport:
         return f"{'; '.join(parts)}; {holds}."
 
 
-def write_rows(rows: Sequence[Mapping[str, object]], out: IO[str], *, heading: bool) -> None:
+def write_rows(rows: Sequence[Mapping[str, object]], out: IO[str], *, heading: bool = True) -> None:
     """Write a heading and rows of the same columns as CSV; missing values are empty."""
     lines = csv.writer(out, lineterminator="\n")
     if heading:

@@ -13,12 +13,14 @@ from twisted.internet.defer import Deferred
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError, OperationalError, PublishRefused
 from fyrehose_twisted.experiments.measures.checks import check_network
+from fyrehose_twisted.experiments.measures.node_metrics import node_metrics
 from fyrehose_twisted.experiments.measures.tree_metrics import TreeMetrics
 from fyrehose_twisted.experiments.measures.trees import find_tree
 from fyrehose_twisted.experiments.simulated_network import Latency, SimulatedNetwork
 from fyrehose_twisted.experiments.topologies.topology import Topology
 from fyrehose_twisted.experiments.trials.churn import Churn, LocationSwapping, SessionChurn, SessionReplay
 from fyrehose_twisted.experiments.trials.resubscription import find_orphans, resubscribe_in_turn
+from fyrehose_twisted.experiments.trials.sampling import Sampling
 from fyrehose_twisted.experiments.trials.sessions import Durations, Session, check_sessions
 from fyrehose_twisted.experiments.trials.trace import ExperimentTrace
 from fyrehose_twisted.freenet.events import (
@@ -123,6 +125,8 @@ class TreeExperiment:
         self.loss = loss
         self._network = SimulatedNetwork(topology, self.policy, latency, loss, seed, self._on_event, routing)
         self._metrics = TreeMetrics(self._network)
+        self._collectors = [self._metrics]
+        """The metrics of the experiment, and those of each sampling."""
         self._trace: ExperimentTrace | None = None
         self._subscribers: dict[bytes, dict[int, None]] = {}
         self._pending_subscriptions: dict[tuple[int, bytes], _PendingSubscription] = {}
@@ -170,7 +174,8 @@ class TreeExperiment:
             return done
         waiting = self._pending_subscriptions[node, key] = _PendingSubscription([done], None)
         self._subscribers.setdefault(key, {})[node] = None
-        self._metrics.subscribe_started(node, key)
+        for metrics in self._collectors:
+            metrics.subscribe_started(node, key)
         self._trace_line("subscribed", key=key.hex(), node=node)
         try:
             network.node(node).subscribe(key, network.now)
@@ -211,14 +216,16 @@ class TreeExperiment:
         token = self._tokens
         done: Deferred[int] = Deferred()
         self._pending_publishes[token] = node, key, done
-        self._metrics.publish_started(token, node, key, data)
+        for metrics in self._collectors:
+            metrics.publish_started(token, node, key, data)
         try:
             self._network.run_command(
                 node, lambda instance, now: instance.publish(key, data, token, now, number=number)
             )
         except FyrehoseError:
             del self._pending_publishes[token]
-            self._metrics.publish_failed(token)
+            for metrics in self._collectors:
+                metrics.publish_failed(token)
             raise
         return done
 
@@ -230,10 +237,12 @@ class TreeExperiment:
         self._kill(node)
 
     def _kill(self, node: int, unnoticed_by: Collection[int] = ()) -> None:
-        self._metrics.fault_occurred()
+        for metrics in self._collectors:
+            metrics.fault_occurred()
         self._trace_line("down", node=node)
         self._network.kill(node, unnoticed_by=unnoticed_by)
-        self._metrics.node_died(node)
+        for metrics in self._collectors:
+            metrics.node_died(node)
         for key in [key for one, key in self._pending_subscriptions if one == node]:
             self._fail_subscription(node, key, "node-died")
         for token in [token for token, (one, _, _) in self._pending_publishes.items() if one == node]:
@@ -257,7 +266,8 @@ class TreeExperiment:
             self._kill(node, [orphan for orphan, parents in orphans.items() if node in parents])
         if orphans:
             resubscribe_in_turn(self._network, orphans, Random(f"{self.seed}/turns"), QUIET_LIMIT)
-            self._metrics.time_passed()
+            for metrics in self._collectors:
+                metrics.time_passed()
 
     def restart(self, node: int, new_boot_id: bool = True) -> None:
         """Restart a node that is down, with the subscriptions of its application.
@@ -283,7 +293,8 @@ class TreeExperiment:
     def unlink(self, a: int, b: int) -> None:
         """Remove the link between two nodes."""
         self._check_pair(a, b)
-        self._metrics.fault_occurred()
+        for metrics in self._collectors:
+            metrics.fault_occurred()
         self._trace_line("unlinked", a=a, b=b)
         self._network.unlink(a, b)
 
@@ -347,7 +358,8 @@ class TreeExperiment:
                 )
         else:
             self._network.run_until(float(until))
-        self._metrics.time_passed()
+        for metrics in self._collectors:
+            metrics.time_passed()
 
     # Results
 
@@ -361,8 +373,42 @@ class TreeExperiment:
 
     def metrics(self) -> dict[str, float]:
         """Return the measurements; see :mod:`~fyrehose_twisted.experiments.measures.tree_metrics`."""
-        subscribers = {key: self.subscribers(key) for key, nodes in self._subscribers.items() if nodes}
-        return self._metrics.metrics(subscribers)
+        return self._metrics.metrics(self._running_subscribers())
+
+    def reset_metrics(self) -> None:
+        """Restart all metrics that cover a time, those of nodes as well, so that they cover the time from now on.
+
+        Trees and subscriptions remain. A packet published before counts no more, even if it is delivered later.
+        """
+        self._metrics.reset()
+
+    def node_metrics(self) -> list[dict[str, float]]:
+        """Return measurements of each node, in the order of their numbers; see
+        :mod:`~fyrehose_twisted.experiments.measures.node_metrics`.
+        """
+        return node_metrics(self._network, self._metrics.baseline, self._subscribers)
+
+    def sampling(self, every: float) -> Sampling:
+        """Start to record the metrics at regular times.
+
+        The metrics of each sample that cover a time cover the time since the previous sample. A sample takes about as
+        long to compute as :meth:`metrics`. It is taken while the simulation runs.
+
+        :param every: simulated seconds between two samples.
+        :returns: process with the samples, and a method to stop it.
+        :raises ConfigurationError: if ``every`` is not more than 0.
+        """
+        metrics = self._metrics.successor()
+        self._collectors.append(metrics)
+        return Sampling(
+            self._network,
+            lambda: metrics.sample(self._running_subscribers()),
+            every,
+            lambda: self._collectors.remove(metrics),
+        )
+
+    def _running_subscribers(self) -> dict[bytes, list[int]]:
+        return {key: self.subscribers(key) for key, nodes in self._subscribers.items() if nodes}
 
     def check(self) -> None:
         """Check that all trees are valid.
@@ -401,7 +447,8 @@ class TreeExperiment:
     # Events
 
     def _on_event(self, node: int, event: Event) -> None:
-        self._metrics.on_event(node, event)
+        for metrics in self._collectors:
+            metrics.on_event(node, event)
         match event:
             case Subscribed(key, _, _):
                 self._subscription_succeeded(node, key)
@@ -445,7 +492,8 @@ class TreeExperiment:
             return
         found = self._subscription(node, key, waiting.cost)
         self._stop_cost_tracking(waiting)
-        self._metrics.subscribed(node, key, waiting.cost, found.hops)
+        for metrics in self._collectors:
+            metrics.subscribed(node, key, waiting.cost, found.hops)
         for done in waiting.deferreds:
             done.callback(found)
 
@@ -460,14 +508,16 @@ class TreeExperiment:
 
     def _fail_publish(self, token: int, reason: str, free: int | None) -> None:
         node, key, done = self._pending_publishes.pop(token)
-        self._metrics.publish_failed(token)
+        for metrics in self._collectors:
+            metrics.publish_failed(token)
         done.errback(PublishRefused(reason, f"node {node} could not publish to {key.hex()}: {reason}", free))
 
     def _fail_subscription(self, node: int, key: bytes, reason: str) -> None:
         waiting = self._pending_subscriptions.pop((node, key), None)
         if waiting is not None:
             self._stop_cost_tracking(waiting)
-            self._metrics.subscribe_failed(node, key, waiting.cost)
+            for metrics in self._collectors:
+                metrics.subscribe_failed(node, key, waiting.cost)
             for done in waiting.deferreds:
                 done.errback(SubscriptionFailed(node, key, reason))
 
@@ -477,7 +527,8 @@ class TreeExperiment:
 
     def _withdraw(self, node: int, key: bytes) -> None:
         if self._subscribers.get(key, {}).pop(node, self) is None:
-            self._metrics.unsubscribed(node, key)
+            for metrics in self._collectors:
+                metrics.unsubscribed(node, key)
             self._trace_line("unsubscribed", key=key.hex(), node=node)
 
     def _check_node(self, node: int, *, running: bool = False) -> None:
