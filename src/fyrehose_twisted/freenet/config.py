@@ -57,3 +57,5 @@ class NodeConfig:
             raise ConfigurationError(f"location={self.location!r}: a location goes from 0 up to, but not including, 1")
         if self.secret is not None:
             check_secret(self.secret)
+        if self.routing is not None and not IRoutingPolicy.providedBy(self.routing):
+            raise ConfigurationError(f"routing={self.routing!r} does not provide IRoutingPolicy")

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import pytest
 from suite.freenet_bench import Bench
+from zope.interface import implementer
 
 from fyrehose_twisted.errors import ConfigurationError, LocalError, TooManyStreams
 from fyrehose_twisted.freenet.events import Packet, PacketsDelivered, ParentChanged, Subscribed, SubscribeFailed
@@ -22,6 +24,7 @@ from fyrehose_twisted.freenet.wire.messages import (
     SubscribeSucceededNewRoot,
     Unsubscribe,
 )
+from fyrehose_twisted.interfaces import IRoutingPolicy
 
 # Members
 
@@ -86,6 +89,44 @@ def test_neighbours_are_tried_in_order_of_their_distance_except_the_requester(be
         order.append(number)
         bench.receive(number, RejectedLoop(asked.uid))
     assert order == [1, 3, 4]
+
+
+@implementer(IRoutingPolicy)
+class Preference:
+    """Policy that prefers neighbours in a given order of their locations, and excludes all others."""
+
+    def __init__(self, *places: float) -> None:
+        self._places = places
+
+    def cost(self, here: float, target: float, neighbour: float) -> float:
+        return float(self._places.index(neighbour)) if neighbour in self._places else inf
+
+
+def test_a_routing_policy_decides_the_order_of_neighbours_except_the_requester(
+    bench: Bench, make_bench: type[Bench]
+) -> None:
+    policy = Preference(bench.at(-0.4), bench.at(-0.15), bench.at(0.3))
+    bench = make_bench(0.2, {1: 0.1, 2: -0.15, 3: 0.3, 4: -0.4}, config={"routing": policy})
+    uid = bench.request(2, best=0.4)
+    for expected in (4, 3):
+        number, asked = bench.take_request()
+        assert number == expected
+        bench.receive(number, RejectedLoop(asked.uid))
+    # It is nearer than the node before it, and has asked all neighbours that the policy allows.
+    assert bench.take() == [SubscribeSucceededNewRoot(bench.key, uid, bench.at(0.2))]
+
+
+def test_a_suspected_neighbour_comes_last_whatever_a_routing_policy_says(bench: Bench, make_bench: type[Bench]) -> None:
+    policy = Preference(bench.at(-0.4), bench.at(-0.15), bench.at(0.3))
+    bench = make_bench(0.2, {2: -0.15, 3: 0.3, 4: -0.4}, config={"routing": policy})
+    bench.node.suspect(4)
+    bench.call("subscribe", bench.key)
+    order = []
+    for _ in range(3):
+        number, asked = bench.take_request()
+        order.append(number)
+        bench.receive(number, RejectedLoop(asked.uid))
+    assert order == [2, 3, 4]
 
 
 def test_of_two_equally_near_neighbours_the_earlier_one_is_tried(make_bench: type[Bench]) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import pytest_twisted
@@ -37,7 +38,7 @@ from fyrehose_twisted.freenet.service.storage import PacketStorage
 from fyrehose_twisted.freenet.wire.location import key_location
 from fyrehose_twisted.freenet.wire.messages import Located, Ping
 from fyrehose_twisted.freenet.wire.signing import SigningKey, named_key, strip_signature
-from fyrehose_twisted.interfaces import IFreenetListener
+from fyrehose_twisted.interfaces import IFreenetListener, IRoutingPolicy
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.net.control.client import connect
 
@@ -94,6 +95,27 @@ def make() -> Iterator[Make]:
         if service.running:
             pytest_twisted.blockon(service.stopService())
     assert problems == []
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_routing_policy_chooses_the_neighbours_that_a_node_asks(make: Make) -> None:
+    @implementer(IRoutingPolicy)
+    class Never:
+        asked: ClassVar[list[float]] = []
+
+        def cost(self, here: float, target: float, neighbour: float) -> float:
+            self.asked.append(neighbour)
+            return inf
+
+    first = make()
+    second = make(routing=Never())
+    await first.subscribe(KEY)
+    await second.subscribe(KEY)
+    assert set(Never.asked) == {first.node.location}
+    # It asked no neighbour, and so became the root of a tree of its own.
+    assert second.node.streams[KEY].is_root
+    with pytest.raises(ConfigurationError, match="does not provide IRoutingPolicy"):
+        FreenetService(FreenetConfig(listen=[], routing=object()))  # type: ignore[arg-type]
 
 
 @pytest_twisted.ensureDeferred

@@ -42,6 +42,7 @@ from fyrehose_twisted.freenet.simulation.scenarios import (
     LocationSwaps,
     NodeChurn,
     Partitions,
+    RoutingPolicies,
     SilentCallers,
     Storm,
 )
@@ -171,6 +172,15 @@ def ignores_dismissals(patch: Patch) -> None:
 
 def sends_no_dismissals(patch: Patch) -> None:
     drop_messages(patch, Dismissed)
+
+
+def returns_requests_to_their_origin(patch: Patch) -> None:
+    def cheapest(self: Any, search: PendingRequest, routing: Any, now: float) -> Any:
+        # Only the origin is asked, which rejects the request as a loop.
+        origin = search.origin
+        return None if origin is None or origin in search.tried or origin.link is None else origin
+
+    patch.setattr(RequestRouter, "_cheapest_untried", cheapest)
 
 
 def ignores_lost_parents(patch: Patch) -> None:
@@ -413,6 +423,7 @@ BUGS = [
     Bug(ignores_dismissals, TREE, Storm, seed=1),
     Bug(sends_no_dismissals, TREE, Storm, seed=6),
     Bug(ignores_lost_parents, (SingleTree.name, EventualDelivery.name), NodeChurn, seed=0),
+    Bug(returns_requests_to_their_origin, (SingleTree.name, EventualDelivery.name), RoutingPolicies, seed=0),
     Bug(restarts_only_once, (SearchesTerminate.name, SingleTree.name), NodeChurn, seed=0),
     Bug(ignores_the_end_of_restarts, (SearchesTerminate.name, SingleTree.name), NodeChurn, seed=2),
     Bug(never_ends_its_own_restart, TREE, Partitions, seed=0),

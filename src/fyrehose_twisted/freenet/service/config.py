@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 
 from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.service.storage import PacketStorage
+from fyrehose_twisted.interfaces import IRoutingPolicy
 from fyrehose_twisted.net.connection import ConnectionLimits
 from fyrehose_twisted.net.service_config import ControlledServiceConfig, default_limits
 
@@ -28,6 +29,8 @@ class FreenetConfig(ControlledServiceConfig):
     :ivar storage: journals for delivered packets; ``None`` for none.
     :ivar streams: keys of streams to subscribe to at the start.
     :ivar max_neighbours: maximum number of neighbours.
+    :ivar routing: order in which requests try neighbours; by default the nearest to the key first. All nodes of a
+        network should have the same.
     """
 
     peers: Sequence[str] = ()
@@ -38,6 +41,7 @@ class FreenetConfig(ControlledServiceConfig):
     storage: PacketStorage | None = None
     streams: Iterable[bytes] = ()
     max_neighbours: int = MAX_NEIGHBOURS
+    routing: IRoutingPolicy | None = None
 
     def __post_init__(self) -> None:
         self.check()

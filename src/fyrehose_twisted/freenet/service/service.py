@@ -320,6 +320,7 @@ class FreenetService(NodeService):
             secret=self.config.secret,
             max_neighbours=self.config.max_neighbours,
             first_neighbour_timeout=FIRST_NEIGHBOUR_TIMEOUT,
+            routing=self.config.routing,
         )
 
     def _draw_identity(self) -> tuple[int, float]:

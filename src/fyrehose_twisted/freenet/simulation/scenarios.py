@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from fyrehose_twisted.freenet.config import NodeConfig
 from fyrehose_twisted.freenet.node.node import FreenetNode
 from fyrehose_twisted.freenet.policy import Policy
+from fyrehose_twisted.freenet.simulation.ascending_routing import AscendingRouting
 from fyrehose_twisted.freenet.simulation.hint_flooder import HintFlooder
 from fyrehose_twisted.freenet.simulation.invariants import (
     DeliveredOnce,
@@ -28,6 +29,7 @@ from fyrehose_twisted.freenet.simulation.invariants import (
 )
 from fyrehose_twisted.freenet.simulation.participants import Participants
 from fyrehose_twisted.freenet.wire.codec import FreenetCodec
+from fyrehose_twisted.interfaces import IRoutingPolicy
 from fyrehose_twisted.sim import fault_generators
 from fyrehose_twisted.sim.crash_mode import CrashMode
 from fyrehose_twisted.sim.host import Host
@@ -49,6 +51,7 @@ class TreeScenario(Scenario):
     :cvar encoding_probability: probability that messages are encoded and decoded in transit.
     :cvar search_limit: seconds for which a stream may be without a root, through unanswered attempts and their delays.
     :cvar policy_choices: possible values of each policy setting.
+    :cvar routing: routing policy of all nodes; ``None`` for that of document 003.
     :cvar node_factory: returns a node.
     """
 
@@ -65,6 +68,7 @@ class TreeScenario(Scenario):
         "confirm_root": (False, False, False, True),
     }
     search_limit: ClassVar[float] = 300.0
+    routing: ClassVar[IRoutingPolicy | None] = None
     node_factory: ClassVar[Callable[..., FreenetNode]] = FreenetNode
 
     def make_network(self, split_seed: int) -> Network:
@@ -84,7 +88,7 @@ class TreeScenario(Scenario):
         edges = draw_links(rng, size)
         for number, address in enumerate(self.addresses):
             targets = tuple(self.addresses[target] for source, target in edges if source == number)
-            config = NodeConfig(number + 1, 0, locations[number], policy, targets)
+            config = NodeConfig(number + 1, 0, locations[number], policy, targets, routing=self.routing)
             wanted_keys = [key for key in self.streams if rng.random() < self.subscribe_probability]
             host = self.participants.add(f"node-{number + 1}", address, config, wanted_keys)
             host.start_delay = rng.uniform(0.0, 5.0)
@@ -262,7 +266,7 @@ class NodeChurn(TreeScenario):
     """Nodes crash in quick succession, several at once, and return while others are still searching for parents."""
 
     name = "freenet.churn"
-    aliases = ("freenet.deaths",)
+    aliases: ClassVar[tuple[str, ...]] = ("freenet.deaths",)
     sizes = (6, 9, 14, 20)
     duration = 240.0
     subscribe_probability = 0.7
@@ -275,6 +279,14 @@ class NodeChurn(TreeScenario):
             (1.0, fault_generators.crashes(names, kinds=(CrashMode.KILLED,), max_duration=40.0)),
             (2.0, fault_generators.resets(names)),
         ]
+
+
+class RoutingPolicies(NodeChurn):
+    """Nodes try their neighbours in the order of a routing policy, not the nearest to the key first, and crash."""
+
+    name = "freenet.routing-policy"
+    aliases: ClassVar[tuple[str, ...]] = ()
+    routing = AscendingRouting()
 
 
 class Partitions(TreeScenario):
@@ -385,6 +397,7 @@ SCENARIOS: tuple[type[Scenario], ...] = (
     Crowd,
     Storm,
     NodeChurn,
+    RoutingPolicies,
     Partitions,
     LocationSwaps,
     Adversaries,
