@@ -288,12 +288,12 @@ def _run(options: argparse.Namespace) -> int:
         options.kill,
         options.churn,
         options.births,
-        options.sessions,
-        options.pauses,
-        options.session_file,
         options.swapping,
         options.duration,
         options.settle,
+        options.sessions,
+        options.pauses,
+        options.session_file,
     )
     began, messages, replicas = monotonic(), 0, ReplicaReport()
     with ExitStack() as stack:

@@ -36,13 +36,13 @@ class TrialPlan:
     :ivar kill: share of the nodes that are killed at once.
     :ivar life: mean life of a node during churn; infinite for no churn.
     :ivar births: nodes that return per second; ``None`` for as many as die.
+    :ivar swaps: attempted location swaps per second.
+    :ivar duration: duration of churn and swapping.
+    :ivar settle: settling time after each step in a network that loses messages, since it may never become quiet.
     :ivar sessions: distribution of the times for which nodes run, instead of ``life``; see
         :mod:`~fyrehose_twisted.experiments.trials.sessions`. Empty for none.
     :ivar pauses: distribution of the times for which they stay away; empty for that of ``sessions``.
     :ivar session_file: file of sessions to replay instead; empty for none.
-    :ivar swaps: attempted location swaps per second.
-    :ivar duration: duration of churn and swapping.
-    :ivar settle: settling time after each step in a network that loses messages, since it may never become quiet.
     """
 
     keys: int = 1
@@ -52,12 +52,12 @@ class TrialPlan:
     kill: float = 0.0
     life: float = inf
     births: float | None = None
-    sessions: str = ""
-    pauses: str = ""
-    session_file: str = ""
     swaps: float = 0.0
     duration: float = 600.0
     settle: float = 120.0
+    sessions: str = ""
+    pauses: str = ""
+    session_file: str = ""
 
     def __post_init__(self) -> None:
         for name, minimum in (("keys", 1), ("subscribers", 1), ("packets", 0)):
