@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from zope.interface import implementer
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.experiments import Topology
 from fyrehose_twisted.experiments.growth.growing_network import GrowingNetwork
 from fyrehose_twisted.experiments.growth.link_policies import (
     LINK_POLICIES,
@@ -46,6 +47,40 @@ def test_links_stay_symmetric_and_within_the_limit(
         assert len(neighbours) == len(set(neighbours)) <= min_links + more
         assert node not in neighbours
         assert all(node in network.neighbours(other) for other in neighbours)
+
+
+@settings(max_examples=40)
+@given(policies, st.lists(st.integers(0, 11), max_size=30), st.integers(1, 4), st.integers(0, 4))
+def test_nodes_that_left_have_no_links_until_they_rejoin(
+    name: str, changes: list[int], min_links: int, more: int
+) -> None:
+    network = grown(LINK_POLICIES[name](min_links, min_links + more), 12, 2)
+    gone: set[int] = set()
+    for node in changes:
+        if node in gone:
+            network.rejoin(node)
+        else:
+            network.leave(node)
+        gone ^= {node}
+        network.run_round()
+        assert network.absent == gone
+        for one in range(12):
+            neighbours = network.neighbours(one)
+            assert len(neighbours) <= min_links + more
+            assert gone.isdisjoint(neighbours)
+            assert one not in gone or not neighbours
+            assert all(one in network.neighbours(other) for other in neighbours)
+
+
+def test_a_network_continues_from_a_topology_within_the_limits() -> None:
+    topology = Topology.kleinberg(60, 12, seed=1)
+    network = GrowingNetwork.of_topology(SmallWorldLinks(4, 8), topology, 1)
+    assert network.topology().locations.tolist() == topology.locations.tolist()
+    kept = set(map(tuple, network.topology().edges().tolist()))
+    assert kept < set(map(tuple, topology.edges().tolist()))
+    assert network.topology().degrees().max() == 8
+    same = GrowingNetwork.of_topology(SmallWorldLinks(4, 30), topology, 1)
+    assert same.topology().edges().tolist() == topology.edges().tolist()
 
 
 @pytest.mark.parametrize("name", sorted(LINK_POLICIES))
@@ -188,6 +223,13 @@ def test_wrong_arguments_are_refused() -> None:
     network = GrowingNetwork(RandomLinks(), 1)
     with pytest.raises(ConfigurationError, match=r"location=1\.0"):
         network.join(1.0)
+    network.join()
+    with pytest.raises(ConfigurationError, match="did not leave"):
+        network.rejoin(0)
+    network.leave(0)
+    for node in (0, 1, -1):
+        with pytest.raises(ConfigurationError, match="does not exist, or left already"):
+            network.leave(node)
     for arguments in ((-1, 1, 1), (1, -1, 1), (1, 1, 0)):
         with pytest.raises(ConfigurationError, match=r"nodes=.*rounds="):
             network.grow(*arguments[:2], joins_per_round=arguments[2])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import inf, log2
 from random import Random
@@ -29,7 +29,7 @@ MIN_HOPS = 10
 
 
 class GrowingNetwork:
-    """Network that grows by a link policy. Equal arguments and calls have equal outcomes.
+    """Network that grows by a link policy, and may lose nodes. Equal arguments and calls have equal outcomes.
 
     A node that seeks a link asks its policy for a location. It is introduced to the nearest node there that it has no
     link to, or, if the policy forgoes introductions, finds one by greedy routing over the links of that moment. A node
@@ -49,11 +49,34 @@ class GrowingNetwork:
         self._locations: list[float] = []
         self._links: list[dict[int, None]] = []
         self._ring: list[tuple[float, int]] = []
+        self._absent: set[int] = set()
+
+    @classmethod
+    def of_topology(cls, policy: ILinkPolicy, topology: Topology, seed: int) -> GrowingNetwork:
+        """Return a network with the nodes and links of a topology.
+
+        A node that has more links than the policy allows gives up the surplus at once.
+
+        :raises ConfigurationError: if ``policy`` is no link policy.
+        """
+        network = cls(policy, seed)
+        network._locations = topology.locations.tolist()
+        network._links = [dict.fromkeys(topology.neighbours(node).tolist()) for node in range(topology.n)]
+        network._ring = sorted((place, node) for node, place in enumerate(network._locations))
+        for node in range(topology.n):
+            while len(network._links[node]) > policy.max_links:
+                network._make_room(node, -1)
+        return network
 
     @property
     def n(self) -> int:
-        """Number of nodes."""
+        """Number of nodes, including those that left."""
         return len(self._locations)
+
+    @property
+    def absent(self) -> frozenset[int]:
+        """Nodes that left."""
+        return frozenset(self._absent)
 
     def neighbours(self, node: int) -> list[int]:
         """Return the neighbours of a node."""
@@ -92,18 +115,37 @@ class GrowingNetwork:
         node = self.n
         self._locations.append(place)
         self._links.append({})
-        insort(self._ring, (place, node))
-        for other in self._rng.sample(range(node), min(node, FIRST_LINKS)):
-            if len(self._links[node]) < self.policy.max_links:
-                self._link(node, other)
-                if len(self._links[other]) > self.policy.max_links:
-                    self._make_room(other, node)
+        self._enter(node)
         return node
+
+    def leave(self, node: int) -> None:
+        """Remove a node and its links.
+
+        :raises ConfigurationError: if the node does not exist, or left already.
+        """
+        if not 0 <= node < self.n or node in self._absent:
+            raise ConfigurationError(f"node {node} does not exist, or left already")
+        self._absent.add(node)
+        del self._ring[bisect_left(self._ring, (self._locations[node], node))]
+        for other in tuple(self._links[node]):
+            self._unlink(node, other)
+
+    def rejoin(self, node: int) -> None:
+        """Add a node that left, at its location, with links to random nodes.
+
+        :raises ConfigurationError: if the node did not leave.
+        """
+        if node not in self._absent:
+            raise ConfigurationError(f"node {node} did not leave")
+        self._absent.discard(node)
+        self._enter(node)
 
     def run_round(self) -> None:
         """Let each node, in random order, seek links if it has too few, and otherwise sometimes replace one."""
         rng, policy = self._rng, self.policy
         for node in rng.sample(range(self.n), self.n):
+            if node in self._absent:
+                continue
             count = len(self._links[node])
             if count < policy.min_links:
                 for _ in range(min(max((policy.min_links - count) // 2, 1), MAX_ATTEMPTS)):
@@ -114,7 +156,7 @@ class GrowingNetwork:
                 self._replace(node)
 
     def topology(self) -> Topology:
-        """Return the current locations and links."""
+        """Return the current locations and links. Nodes that left have no links."""
         edges = [(node, other) for node, others in enumerate(self._links) for other in others if node < other]
         name = f"{type(self.policy).__name__}(n={self.n}, seed={self.seed})"
         return Topology.from_edges(edges, self._locations, n=self.n, name=name)
@@ -124,6 +166,17 @@ class GrowingNetwork:
         places = self._locations
         nearest = tuple(islice(((other, places[other]) for other in self._by_distance(places[node], node)), NEAREST))
         return LinkView(node, places[node], tuple((other, places[other]) for other in self._links[node]), nearest)
+
+    def _enter(self, node: int) -> None:
+        insort(self._ring, (self._locations[node], node))
+        others: Sequence[int] = range(node)
+        if self._absent or node < self.n - 1:
+            others = [other for other in range(self.n) if other != node and other not in self._absent]
+        for other in self._rng.sample(others, min(len(others), FIRST_LINKS)):
+            if len(self._links[node]) < self.policy.max_links:
+                self._link(node, other)
+                if len(self._links[other]) > self.policy.max_links:
+                    self._make_room(other, node)
 
     def _seek(self, node: int, *, introduced: bool) -> None:
         if len(self._links[node]) < self.policy.max_links:
@@ -182,7 +235,7 @@ class GrowingNetwork:
 
     def _by_distance(self, target: float, without: int) -> Iterator[int]:
         """Return the other nodes by their distance from a location, the nearest first."""
-        ring, n = self._ring, self.n
+        ring, n = self._ring, len(self._ring)
         after = bisect_left(ring, (target, -1))
         before = after - 1
         for _ in range(n):

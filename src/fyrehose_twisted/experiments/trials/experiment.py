@@ -20,6 +20,7 @@ from fyrehose_twisted.experiments.simulated_network import Latency, SimulatedNet
 from fyrehose_twisted.experiments.topologies.topology import Topology
 from fyrehose_twisted.experiments.trials.churn import Churn, LocationSwapping, SessionChurn, SessionReplay
 from fyrehose_twisted.experiments.trials.resubscription import find_orphans, resubscribe_in_turn
+from fyrehose_twisted.experiments.trials.rewiring import Rewiring
 from fyrehose_twisted.experiments.trials.sampling import Sampling
 from fyrehose_twisted.experiments.trials.sessions import Durations, Session, check_sessions
 from fyrehose_twisted.experiments.trials.trace import ExperimentTrace
@@ -37,7 +38,7 @@ from fyrehose_twisted.freenet.events import (
 from fyrehose_twisted.freenet.node.stream import StreamPhase
 from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.wire.location import check_key
-from fyrehose_twisted.interfaces import IRoutingPolicy
+from fyrehose_twisted.interfaces import ILinkPolicy, IRoutingPolicy
 
 LATENCY = 0.05
 """Default latency of a link in seconds."""
@@ -340,6 +341,20 @@ class TreeExperiment:
         :returns: process with a method to stop it.
         """
         return LocationSwapping(self, self._network, rate)
+
+    def rewiring(self, policy: ILinkPolicy, every: float) -> Rewiring:
+        """Start to let nodes seek and replace links by a policy.
+
+        Locations are those of the topology: do not combine it with swaps.
+
+        :param policy: link policy.
+        :param every: simulated seconds between two rounds; see
+            :class:`~fyrehose_twisted.experiments.growth.growing_network.GrowingNetwork`.
+        :returns: process with counts of links, and a method to stop it.
+        :raises ConfigurationError: if ``every`` is not more than 0, ``policy`` is no link policy, or links were changed
+            before.
+        """
+        return Rewiring(self, self._network, policy, every)
 
     # Time
 

@@ -106,8 +106,11 @@ class PeerLinks:
         if neighbour is not None and neighbour.link == peer:
             self._link_lost(neighbour, reason, now)
 
-    def handshake_received(self, message: Message, peer: Peer, now: float) -> None:
-        """Handle a message on a link whose handshake is unfinished."""
+    def handshake_received(self, message: Message, peer: Any, now: float) -> None:
+        """Handle a message on a link whose handshake is unfinished, or that is unknown.
+
+        :param peer: not typed as a Peer, since links of experiments are numbers.
+        """
         handshake = self._handshakes.get(peer)
         if handshake is None:
             return
