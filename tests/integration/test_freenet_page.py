@@ -186,6 +186,7 @@ def legend_of(now: TreeState) -> dict[str, int]:
         "relay": len(up - now.subscribers - now.roots),
         "subscriber without a parent": len(now.subscribers - now.members - now.down),
         "searches for a parent": len(now.detached - now.down),
+        "not in the tree": len(set(range(len(now.locations))) - now.members - now.subscribers - now.down),
         "cut off from the root": sum(node in now.unrooted for node in now.parents),
         "down": len(now.down - parents),
         "down, not yet detected by its children": len(now.down & parents),

@@ -208,7 +208,8 @@ function recall() {
 function marks() {
   const {colours} = ring;
   const {flags, parent, depth, children} = replay;
-  const kept = (node, flag, wanted) => replay.isMember(node) && !(flags[node] & DOWN) && (flags[node] & flag) === wanted;
+  const kept = (node, flag, wanted) =>
+    replay.isMember(node) && !(flags[node] & DOWN) && (flags[node] & flag) === wanted;
   const both = ROOT | SUBSCRIBED;
   return [
     ["root", "root, subscribed", colours.ink, (node) => kept(node, both, both)],
@@ -218,9 +219,11 @@ function marks() {
     ["waiting", "subscriber without a parent", colours.several,
      (node) => (flags[node] & (SUBSCRIBED | DOWN)) === SUBSCRIBED && !replay.isMember(node)],
     ["detached", "searches for a parent", colours.unrooted, (node) => kept(node, DETACHED, DETACHED)],
+    ["dot", "not in the tree", colours.dot, (node) => !replay.isMember(node) && !(flags[node] & (SUBSCRIBED | DOWN))],
     ["edge", "cut off from the root", colours.unrooted, (node) => parent[node] >= 0 && depth[node] < 0],
     ["dead", "down", colours.dead, (node) => flags[node] & DOWN && !children[node]],
-    ["dead", "down, not yet detected by its children", colours.unrooted, (node) => flags[node] & DOWN && children[node]],
+    ["dead", "down, not yet detected by its children", colours.unrooted,
+     (node) => flags[node] & DOWN && children[node]],
   ];
 }
 
@@ -255,7 +258,8 @@ function drawLegend() {
     } else {
       const {card} = ring.colours;
       if (shape === "detached") drawShape(context, "member", 9, 9, 4, colour, card);
-      drawShape(context, shape, 9, 9, {root: 7, "root-relay": 7, detached: 7.5}[shape] ?? 4.5, colour, card);
+      const size = {root: 7, "root-relay": 7, detached: 7.5, dot: 2.5}[shape] ?? 4.5;
+      drawShape(context, shape, 9, 9, size, colour, card);
     }
     return element("li", {}, canvas, text, " ", element("b", {}));
   });
