@@ -40,6 +40,21 @@ def test_names_and_locations_of_a_graph_are_kept() -> None:
     assert topology.to_networkx().nodes[2]["label"] == "('z', 1)"
 
 
+def test_whole_numbers_are_numbered_in_their_order_as_in_a_file(tmp_path: Path) -> None:
+    graph = networkx.Graph()
+    graph.add_edge(30, 4, latency=0.25)
+    graph.add_edge(4, 12)
+    topology = Topology.from_networkx(graph, seed=5)
+    assert topology.labels == ("4", "12", "30")
+    assert topology.edges().tolist() == [[0, 1], [0, 2]]
+    topology.to_file(tmp_path / "links.txt")
+    again = Topology.from_file(tmp_path / "links.txt")
+    assert (again.labels, again.edges().tolist()) == (topology.labels, topology.edges().tolist())
+    assert again.locations.tolist() == topology.locations.tolist()
+    latencies = LinkLatencies.from_networkx(graph, topology, 1.0)
+    assert [latencies(*link, None) for link in ((0, 2), (2, 0), (0, 1))] == [0.25, 0.25, 1.0]  # type: ignore[arg-type]
+
+
 def test_parallel_links_of_a_multigraph_count_once() -> None:
     topology = Topology.from_networkx(networkx.MultiGraph([(0, 1), (0, 1), (1, 2)]))
     assert (topology.links, topology.repeated) == (2, 1)

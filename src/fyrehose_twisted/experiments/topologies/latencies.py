@@ -106,10 +106,9 @@ class LinkLatencies:
         :param topology: :meth:`Topology.from_networkx` of the same graph.
         :raises ConfigurationError: see the class.
         """
-        numbers = {name: number for number, name in enumerate(graph.nodes)}
-        found = {}
+        numbers, found = topology.numbers_by_label(), {}
         for a, b, seconds in graph.edges(data=latency):
             if seconds is not None:
-                one, other = sorted((numbers[a], numbers[b]))
+                one, other = sorted((numbers[str(a)], numbers[str(b)]))
                 found[one, other] = float(seconds)
         return cls(topology, found, default)

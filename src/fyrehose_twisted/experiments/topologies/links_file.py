@@ -125,7 +125,7 @@ class _LinksParser:
     def result(self) -> LinksFile:
         names = tuple(self._numbers)
         edges = np.array(self._ends, np.int64).reshape(-1, 2)
-        if not all(map(_is_number, names)):
+        if not all(map(is_number, names)):
             return LinksFile(names, edges, self._locations)
         order = sorted(range(len(names)), key=lambda number: int(names[number]))
         places = np.empty(len(names), np.int64)
@@ -155,7 +155,8 @@ class _LinksParser:
         return ConfigurationError(f"{where}: {problem}")
 
 
-def _is_number(name: str) -> bool:
+def is_number(name: str) -> bool:
+    """Return True if a name counts as a whole number."""
     # Python refuses to convert strings with very many digits.
     return name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") and len(name) <= MAX_NUMBER_DIGITS
 

@@ -29,7 +29,13 @@ from fyrehose_twisted.experiments.topologies.generators import (
     reference_links,
     ring_links,
 )
-from fyrehose_twisted.experiments.topologies.links_file import LinksFile, number_names, read_links, write_links
+from fyrehose_twisted.experiments.topologies.links_file import (
+    LinksFile,
+    is_number,
+    number_names,
+    read_links,
+    write_links,
+)
 from fyrehose_twisted.experiments.topologies.location_swapping import RESET_PROBABILITY, WALK_LENGTH, swap_locations
 from fyrehose_twisted.freenet.wire.location import is_location
 
@@ -163,7 +169,8 @@ class Topology:
     def from_networkx(cls, graph: Any, seed: int = 0, *, location: str = "location") -> Topology:
         """Return the topology of an undirected graph of networkx, or of any object with its ``nodes`` and ``edges``.
 
-        Nodes are numbered in the order of the graph. Their names are the labels, as text.
+        The names of the nodes, as text, are their labels. If all are whole numbers, nodes are numbered in their order,
+        otherwise in that of the graph.
 
         :param seed: seed for the locations of nodes without one.
         :param location: name of the attribute of nodes that is their location.
@@ -175,6 +182,8 @@ class Topology:
         names = list(graph.nodes)
         if not names:
             raise ConfigurationError("the graph has no nodes")
+        if all(is_number(str(name)) for name in names):
+            names.sort(key=lambda name: int(str(name)))
         numbers = {name: number for number, name in enumerate(names)}
         labels = tuple(map(str, names))
         if len(set(labels)) < len(labels):
