@@ -165,6 +165,21 @@ def test_the_share_of_running_nodes_is_that_of_the_durations() -> None:
     assert mean(shares) == pytest.approx(0.75, abs=0.04)
 
 
+def test_sessions_that_are_ahead_begin_with_their_later_share_of_running_nodes() -> None:
+    experiment = TreeExperiment(Topology.ring(4, seed=1))
+    experiment.sessions(Durations.constant(10), Durations.constant(5), warm_up=12.0)
+    assert sum(experiment.is_up(node) for node in range(4)) == 1
+    experiment.run(2.5)
+    assert sum(experiment.is_up(node) for node in range(4)) == 1
+    experiment.run(3.5)
+    assert sum(experiment.is_up(node) for node in range(4)) == 4
+    many = TreeExperiment(Topology.kleinberg(400, 6, seed=1))
+    many.sessions(Durations.weibull(0.7, 300), Durations.exponential(100), warm_up=3_000.0)
+    assert sum(many.is_up(node) for node in range(400)) / 400 == pytest.approx(0.75, abs=0.06)
+    with pytest.raises(ConfigurationError, match="warm_up=-1"):
+        many.sessions(Durations.constant(1), Durations.constant(1), warm_up=-1)
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20), st.integers(1, 20) | st.none()), max_size=12))
 def test_replayed_nodes_run_exactly_during_their_sessions(drawn: list[tuple[int, int, int | None]]) -> None:
     sessions: list[Session] = []

@@ -91,15 +91,24 @@ class Churn:
 class SessionChurn:
     """Process in which each node runs for a random time, stays away for a random time, and so on.
 
-    The sessions of the nodes that run begin with the process. The last running node stays.
+    The last running node stays.
 
     :param lives: durations for which nodes run.
     :param pauses: durations for which they stay away.
+    :param warm_up: seconds by which the sessions are ahead. With 0, those of the nodes that run begin now; after some
+        mean durations, as many nodes are away as later on, and these are killed now.
     """
 
     def __init__(
-        self, network: ChangingNetwork, simulation: SimulatedNetwork, lives: Durations, pauses: Durations
+        self,
+        network: ChangingNetwork,
+        simulation: SimulatedNetwork,
+        lives: Durations,
+        pauses: Durations,
+        warm_up: float = 0.0,
     ) -> None:
+        if not 0.0 <= warm_up < inf:
+            raise ConfigurationError(f"warm_up={warm_up!r}: give 0 or more seconds")
         self._network = network
         self._simulation = simulation
         self._lives = lives
@@ -107,24 +116,38 @@ class SessionChurn:
         self._rng = Random(f"{network.seed}/sessions")
         self._stopped = False
         for node in range(network.topology.n):
-            self._schedule(node)
+            self._begin(node, warm_up)
 
     def stop(self) -> None:
         """Stop the churn."""
         self._stopped = True
 
-    def _schedule(self, node: int) -> None:
-        durations = self._lives if self._network.is_up(node) else self._pauses
-        self._simulation.call_at(self._simulation.now + durations.draw(self._rng), self._change, node)
+    def _begin(self, node: int, warm_up: float) -> None:
+        runs = self._network.is_up(node)
+        change = self._draw(runs)
+        while change <= warm_up:
+            runs = not runs
+            change += self._draw(runs)
+        if runs != self._network.is_up(node):
+            self._toggle(node)
+            if runs != self._network.is_up(node):  # It is the last one, and begins a session.
+                change = warm_up + self._draw(True)
+        self._simulation.call_at(self._simulation.now + change - warm_up, self._change, node)
+
+    def _draw(self, runs: bool) -> float:
+        return (self._lives if runs else self._pauses).draw(self._rng)
 
     def _change(self, node: int) -> None:
-        if self._stopped:
-            return
+        if not self._stopped:
+            self._toggle(node)
+            when = self._simulation.now + self._draw(self._network.is_up(node))
+            self._simulation.call_at(when, self._change, node)
+
+    def _toggle(self, node: int) -> None:
         if not self._network.is_up(node):
             self._network.restart(node)
         elif len(self._simulation.down) < self._network.topology.n - 1:
             self._network.kill(node)
-        self._schedule(node)
 
 
 class SessionReplay:

@@ -315,14 +315,17 @@ class TreeExperiment:
         """
         return Churn(self, self._network, rate, mean_life)
 
-    def sessions(self, lives: Durations, pauses: Durations) -> SessionChurn:
+    def sessions(self, lives: Durations, pauses: Durations, *, warm_up: float = 0.0) -> SessionChurn:
         """Start to let each node run and stay away for random times, in turn.
 
         :param lives: durations for which nodes run; those that run begin a session now.
         :param pauses: durations for which they stay away.
+        :param warm_up: seconds by which the sessions are ahead. After some mean durations, as many nodes are away as
+            later on; these are killed now.
         :returns: process with a method to stop it.
+        :raises ConfigurationError: if ``warm_up`` is below 0 or not finite.
         """
-        return SessionChurn(self, self._network, lives, pauses)
+        return SessionChurn(self, self._network, lives, pauses, warm_up)
 
     def replay(self, sessions: Iterable[Session]) -> SessionReplay:
         """Start to replay recorded sessions, from now on. Nodes without sessions are left alone.
