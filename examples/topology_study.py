@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("nodes", nargs="*", type=int, default=[300, 3_000])
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--rounds", type=int, help="rounds after which links are measured [500, or 1,000 above 1,000]")
+    parser.add_argument("--joins", type=int, help="nodes that join before each round [all before the first]")
     parser.add_argument("--policy", choices=sorted(LINK_POLICIES), action="append")
     options = parser.parse_args()
     print(f"{'nodes':>7}  {'policy':11}" + "".join(f"  {name:>12}" for name in MEASURES))
@@ -62,7 +63,7 @@ def main() -> None:
             found = []
             for seed in range(1, options.replicas + 1):
                 network = GrowingNetwork(LINK_POLICIES[name](*limits(nodes)), seed)
-                network.grow(nodes, rounds)
+                network.grow(nodes, rounds, joins_per_round=options.joins)
                 found.append(values(measure_links(network.topology(), 2_000, seed), nodes))
             columns = [
                 tuple(value for value in column if value == value) or (nan,) for column in zip(*found, strict=True)
