@@ -12,6 +12,7 @@ import pytest
 from prometheus_client.registry import Collector
 from twisted.internet.task import Clock
 
+from fyrehose_twisted.framing import Unframed
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.query.config import RELOADED, QueryConfig
 from fyrehose_twisted.query.metrics import QueryCollector
@@ -139,7 +140,7 @@ def test_table_of_query_metrics_is_complete(tmp_path: Path) -> None:
     journal.append([Record("fyrehose://orders", 0, 1, 1, b"")])
     journal.commit()
     journal.close()
-    sources = JournalDirectory(tmp_path, lambda stream, payloads: payloads)
+    sources = JournalDirectory(tmp_path, lambda stream, payloads: Unframed(payloads))
     sources.refresh()
     site = QuerySite(sources, QueryConfig(), Clock(), targets=[ScrapeTarget("b", "http://127.0.0.1:1/metrics")])
     told = rows_of([SiteCollector("fyrehose_query", site), QueryCollector(site)])

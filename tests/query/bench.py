@@ -15,6 +15,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
+from fyrehose_twisted.framing import Unframed
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
 from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.records.journals import JournalDirectory
@@ -145,7 +146,7 @@ class Bench:
 
     def make(self, config: QueryConfig | None = None, **more: Any) -> QuerySite:
         """Create a new site."""
-        bare = more.pop("bare", lambda stream, payloads: payloads)
+        bare = more.pop("bare", lambda stream, payloads: Unframed(payloads))
         sources = JournalDirectory(self.path, bare, envelope_finder=more.pop("envelopes", lambda stream: None))
         self.site = QuerySite(sources, config or QueryConfig(), self.clock, **more)
         self._sites.append(self.site)

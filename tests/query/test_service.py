@@ -9,6 +9,7 @@ import pytest
 from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import capturedLogs
 
+from fyrehose_twisted.framing import Unframed
 from fyrehose_twisted.query.records.journals import JournalDirectory
 from fyrehose_twisted.query.service import QueryService
 
@@ -17,7 +18,9 @@ def test_exception_does_not_stop_the_refresh_of_the_journal_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reactor = MemoryReactorClock()
-    service = QueryService(JournalDirectory(tmp_path, lambda stream, payloads: payloads), "tcp:8480", reactor=reactor)
+    service = QueryService(
+        JournalDirectory(tmp_path, lambda stream, payloads: Unframed(payloads)), "tcp:8480", reactor=reactor
+    )
     look: Callable[[], object] = service.sources.refresh
     calls = 0
 

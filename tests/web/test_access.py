@@ -14,6 +14,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
+from fyrehose_twisted.framing import Unframed
 from fyrehose_twisted.fyrehose.frontend.service import FrontendService
 from fyrehose_twisted.net.metrics import metrics_site
 from fyrehose_twisted.query.config import QueryConfig
@@ -55,7 +56,9 @@ def plain(config: SiteConfig | None = None, token: bytes | None = None) -> WebSi
 
 
 def _query(path: Path) -> tuple[WebSite, str]:
-    return QuerySite(JournalDirectory(path, lambda stream, payloads: payloads), QueryConfig(), Clock()), "/streams"
+    return QuerySite(
+        JournalDirectory(path, lambda stream, payloads: Unframed(payloads)), QueryConfig(), Clock()
+    ), "/streams"
 
 
 def _metrics(path: Path) -> tuple[WebSite, str]:

@@ -210,6 +210,11 @@ def _parser() -> argparse.ArgumentParser:
     pub.add_argument(
         "--sign-key-file", metavar="FILE", help="sign sealed messages with the private key in FILE; see fyrehose key"
     )
+    key = pub.add_mutually_exclusive_group()
+    key.add_argument("--key", metavar="KEY", help="key of all messages, 1 to 255 bytes")
+    key.add_argument(
+        "--key-separator", metavar="TEXT", help="each line is a key, TEXT and the message; TEXT is not part of either"
+    )
     pub.add_argument(
         "--kept",
         type=parse_count,
@@ -240,6 +245,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     sub.add_argument("--count", type=parse_count, metavar="N", help="stop after N messages")
     sub.add_argument("--format", choices=("lines", "json"), default="lines", help="output format [%(default)s]")
+    sub.add_argument("--key", metavar="KEY", help="print only messages with this key")
+    sub.add_argument("--key-prefix", metavar="TEXT", help="print only messages with a key that begins with TEXT")
+    sub.add_argument(
+        "--key-separator", metavar="TEXT", help="print the key of a message, or nothing, and TEXT before each line"
+    )
     sub.add_argument("--raw", action="store_true", help="print messages as on the wire, with envelopes and repeats")
     _add_seal_key_file(sub, "open messages with the keys in FILE, and drop those that are not sealed with one of them")
     sub.add_argument(

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from fyrehose_twisted.fyrehose.service.relay import RelayService as RelayService
     from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED as MAX_ENVELOPED
     from fyrehose_twisted.fyrehose.wire.envelope import unwrap as unwrap
+    from fyrehose_twisted.fyrehose.wire.message_key import add_key as add_key
 else:
     __getattr__, __dir__ = exports(
         __name__,
@@ -62,6 +63,7 @@ else:
             "Start": "config",
             "SubscriberProtocol": "protocol",
             "WindowConfig": "config",
+            "add_key": "wire.message_key",
             "bind_client": "service",
             "join": "service",
             "unwrap": "wire.envelope",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from operator import itemgetter
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, Self, overload
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.wire.packets import Dialect, Holding, Holds
@@ -21,17 +21,46 @@ class Message(NamedTuple):
     received_at: int
     """UTC microseconds since 1970."""
     data: bytes
-    """Published data, without the envelope and the seal."""
+    """Published data, without the envelope, the key and the seal."""
     payload: bytes
     """DATA as received from the wire."""
+
+    @property
+    def key(self) -> bytes | None:
+        """Key of the message; ``None`` if it has none."""
+        return None
 
     def record(self, stream: str) -> Record:
         """Return the message as a record of ``stream``."""
         return Record(stream, 0, self.sequence, self.received_at, self.payload)
 
 
+class KeyedMessage(Message):
+    """Message with a key. Messages without one are plain tuples, so that keys cost them nothing."""
+
+    _key: bytes
+
+    @property
+    def key(self) -> bytes:
+        """Key of the message."""
+        return self._key
+
+    def _replace(self, **fields: Any) -> Self:
+        replaced = super()._replace(**fields)
+        replaced._key = self._key
+        return replaced
+
+
 _make_message: Callable[[tuple[int, int, bytes, bytes]], Message] = partial(tuple.__new__, Message)
 """Equivalent of ``Message._make`` without a Python call per message."""
+
+
+def _make_keyed_message(columns: tuple[int, int, bytes, bytes], key: bytes | None) -> Message:
+    if key is None:
+        return _make_message(columns)
+    message = KeyedMessage._make(columns)
+    message._key = key
+    return message
 
 
 class MessageColumns(NamedTuple):
@@ -45,7 +74,9 @@ class MessageColumns(NamedTuple):
     envelope_size: int
     """Bytes of envelope at the start of each payload."""
     opened: Sequence[bytes] | None = None
-    """Published data of sealed payloads; ``None`` if they are not sealed."""
+    """Published data of payloads that are sealed or have keys; ``None`` if they have only envelopes."""
+    keys: Sequence[bytes | None] | None = None
+    """Keys of the messages; ``None`` if no message has one."""
 
     def messages(self) -> Iterator[Message]:
         """Yield the messages."""
@@ -56,7 +87,8 @@ class MessageColumns(NamedTuple):
             data = map(itemgetter(slice(self.envelope_size, None)), self.payloads)
         else:
             data = self.payloads
-        return map(_make_message, zip(self.numbers, self.times, data, self.payloads, strict=True))
+        columns = zip(self.numbers, self.times, data, self.payloads, strict=True)
+        return map(_make_message, columns) if self.keys is None else map(_make_keyed_message, columns, self.keys)
 
 
 class Messages(Sequence[Message]):
@@ -86,10 +118,11 @@ class Messages(Sequence[Message]):
         if isinstance(index, slice):
             return list(self)[index]
         row = index if index >= 0 else index + self._length
-        for numbers, times, payloads, envelope, opened in self._columns:
+        for numbers, times, payloads, envelope, opened, keys in self._columns:
             if 0 <= row < len(payloads):
                 data = payloads[row][envelope:] if opened is None else opened[row]
-                return Message(numbers[row], times[row], data, payloads[row])
+                key = None if keys is None else keys[row]
+                return _make_keyed_message((numbers[row], times[row], data, payloads[row]), key)
             row -= len(payloads)
         raise IndexError(f"message {index} of {self._length}")
 

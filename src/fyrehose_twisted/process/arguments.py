@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Callable
 from typing import Any, NoReturn
+
+from fyrehose_twisted.framing import KeyFilter, make_key_filter
 
 
 class ArgumentParser(argparse.ArgumentParser):
@@ -83,3 +86,9 @@ def add_timeout(parser: argparse.ArgumentParser, default: float) -> None:
         metavar="S",
         help="wait S seconds for an answer [%(default)g]",
     )
+
+
+def key_filter_from_options(options: argparse.Namespace) -> KeyFilter | None:
+    """Return the filter of the options ``--key`` and ``--key-prefix``. Raises the errors of :func:`make_key_filter`."""
+    key, prefix = (None if text is None else os.fsencode(text) for text in (options.key, options.key_prefix))
+    return make_key_filter(key, prefix)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fyrehose_twisted.framing import MAX_KEY
 from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.records.pattern import SIMPLE_FILTER
 from fyrehose_twisted.web.openapi import (
@@ -26,6 +27,8 @@ from fyrehose_twisted.web.openapi import (
 
 _POSITION: Schema = {"type": "string", "pattern": "^([0-9]{1,19}:)?[0-9]{1,19}$"}
 _LAST_EVENT_ID: Schema = {"type": "string", "pattern": "^(([0-9]{1,19}:)?[0-9]{1,19})?$"}
+_KEY: Schema = {"type": "string", "pattern": "^[ -~]+$", "minLength": 1, "maxLength": MAX_KEY}
+_ANY_BYTES = f"; any bytes are accepted, percent-encoded, up to {MAX_KEY}"
 _TIME: Schema = {"type": "string", "pattern": "^[0-9]{1,11}(\\.[0-9]{1,6})?$"}
 
 _RECORD = object_schema(
@@ -36,11 +39,13 @@ _RECORD = object_schema(
         "position": {**COUNT, "description": "sequence number without its wrap-around; only if it differs"},
         "received_at": {**COUNT, "description": "UTC microseconds since 1970"},
         "repeat": {"const": True, "description": "the message is a repeat; only with `repeats=marked`"},
+        "key": {**TEXT, "description": "the key of the message, if it has one that is UTF-8"},
+        "key_data": {**TEXT, "contentEncoding": "base64", "description": "the key, if it is not UTF-8 or on request"},
         "json": {"description": "the payload, if it is JSON"},
         "text": {"type": "string", "description": "the payload, if it is UTF-8 but not JSON"},
         "data": {"type": "string", "contentEncoding": "base64"},
     },
-    ("position", "repeat", "json", "text", "data"),
+    ("position", "repeat", "key", "key_data", "json", "text", "data"),
     additionalProperties=False,
     oneOf=[{"required": ["json"]}, {"required": ["text"]}, {"required": ["data"]}],
 )
@@ -228,9 +233,17 @@ def _records(config: QueryConfig) -> Schema:
                     "maxLength": config.max_expression,
                 },
             ),
+            query_parameter("key", f"only records whose message has this key{_ANY_BYTES}", _KEY),
+            query_parameter(
+                "key_prefix", f"only records whose message has a key that begins with this{_ANY_BYTES}", _KEY
+            ),
             query_parameter("limit", "maximum number of records", count),
             query_parameter("last", "only this many of the newest records", count),
-            query_parameter("encoding", "`base64`: every payload as `data`", {"type": "string", "enum": ["base64"]}),
+            query_parameter(
+                "encoding",
+                "`base64`: every payload as `data`, and key as `key_data`",
+                {"type": "string", "enum": ["base64"]},
+            ),
             query_parameter("repeats", "`marked`: include and mark repeats", {"type": "string", "enum": ["marked"]}),
             request_header("Last-Event-ID", "last id that the client has received; only for streams", _LAST_EVENT_ID),
         ],

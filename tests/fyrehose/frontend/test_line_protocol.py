@@ -13,6 +13,7 @@ from suite.frontend_bench import Frontend
 from fyrehose_twisted.errors import NotConnected, PublishTimeout
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
+from fyrehose_twisted.fyrehose.wire.message_key import add_key
 from fyrehose_twisted.fyrehose.wire.packets import Holding
 from fyrehose_twisted.web.tokens import Tokens
 
@@ -394,3 +395,10 @@ def test_unread_lines_do_not_discard_replies() -> None:
     assert (client.answers, frontend.publisher.messages) == (["1"], [b"1"])
     client.end()
     assert not client.wire.half_closed
+
+
+def test_lines_begin_with_a_key_if_a_separator_is_set() -> None:
+    frontend = Frontend(FrontendConfig(key_separator=b"\t"))
+    client = frontend.connect().send(b"a\t1\nno key\n\n\tempty\nb\t2\t3\n%b\n" % (b"c\t" + bytes(MAX_ENVELOPED)))
+    assert client.answers == ["1", "error no-key", "error empty", "error no-key", "2", "error too-large"]
+    assert frontend.publisher.messages == [add_key(b"1", b"a"), add_key(b"2\t3", b"b")]

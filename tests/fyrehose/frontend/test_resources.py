@@ -18,6 +18,7 @@ from fyrehose_twisted.errors import PublishTimeout
 from fyrehose_twisted.fyrehose.frontend import service
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
+from fyrehose_twisted.fyrehose.wire.message_key import add_key
 from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS, Holding
 from fyrehose_twisted.web.site import WebSite
 from fyrehose_twisted.web.tokens import Tokens
@@ -455,3 +456,21 @@ def test_requests_need_a_valid_token() -> None:
     assert site.put(b"1\n" * 20, content_type=NDJSON, authorization="Bearer " + "a" * 16).code == 201
     assert site.put(b"x", authorization="Bearer " + "a" * 16).code == 429  # Limits apply per token, not per address.
     assert site.put(b"x", authorization="Bearer " + "b" * 16).code == 201
+
+
+def test_a_key_is_added_to_each_message_of_a_request(site: Site) -> None:
+    assert site.ask("/messages?key=a%FF", b"x").code == 201
+    assert site.ask("/messages?key=b", b"1\n2\n", content_type="application/x-ndjson").code == 201
+    assert site.publisher.messages == [add_key(b"x", b"a\xff"), add_key(b"1", b"b"), add_key(b"2", b"b")]
+    for key in ("", "k" * 256):
+        response = site.ask(f"/messages?key={key}", b"x")
+        assert (response.code, response.json["message"]) == (400, f"key of {len(key)} bytes; give 1 to 255 bytes")
+
+
+def test_the_key_of_a_message_is_part_of_an_idempotent_request(site: Site) -> None:
+    codes = [
+        site.ask(path, b"x", idempotency_key="once").code
+        for path in ("/messages?key=a", "/messages?key=a", "/messages?key=b", "/messages")
+    ]
+    assert codes == [201, 201, 422, 422]
+    assert site.publisher.messages == [add_key(b"x", b"a")]

@@ -10,6 +10,7 @@ import pytest
 from query.bench import Bench
 from twisted.internet.testing import MemoryReactorClock
 
+from fyrehose_twisted.framing import Unframed
 from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.monitoring.trends import STEP, STEPS
 from fyrehose_twisted.query.records.journals import JournalDirectory
@@ -91,7 +92,9 @@ def test_history_is_complete_for_a_client_that_asks_late(bench: Bench) -> None:
 
 def test_history_is_collected_without_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reactor, looks = MemoryReactorClock(), list[float]()
-    service = QueryService(JournalDirectory(tmp_path, lambda stream, payloads: payloads), "tcp:8480", reactor=reactor)
+    service = QueryService(
+        JournalDirectory(tmp_path, lambda stream, payloads: Unframed(payloads)), "tcp:8480", reactor=reactor
+    )
     look = service.site.overview.collect
 
     def noted() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+from fyrehose_twisted.framing import Unframed
 from fyrehose_twisted.journal.store import Journal, open_journal
 from fyrehose_twisted.query.records.journals import JournalDirectory, JournalSource
 from fyrehose_twisted.record import Record
@@ -29,7 +30,7 @@ def test_damage_at_the_end_of_a_journal_is_counted_once(tmp_path: Path) -> None:
         append(journal, range(1, 11))
         append(journal, range(11, 21))
         spoil(tmp_path, b"message 15")
-        sources = JournalDirectory(tmp_path, lambda stream, payloads: payloads)
+        sources = JournalDirectory(tmp_path, lambda stream, payloads: Unframed(payloads))
         sources.refresh_all()
         (source,) = sources
         assert isinstance(source, JournalSource)

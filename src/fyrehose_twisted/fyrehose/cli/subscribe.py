@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import os
 import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, StateFileError
+from fyrehose_twisted.framing import KeyFilter
 from fyrehose_twisted.fyrehose.cli.keys import KeyReload, keys_from_options, mac_from_options
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.events import Message, PacketDropped
@@ -26,6 +29,7 @@ from fyrehose_twisted.fyrehose.service.connect import join
 from fyrehose_twisted.fyrehose.service.position_file import PositionFile, SubscriberPosition, runs_before
 from fyrehose_twisted.host_addresses import format_address
 from fyrehose_twisted.interfaces import IDatagramNode
+from fyrehose_twisted.process.arguments import key_filter_from_options
 from fyrehose_twisted.process.terminal import StandardOutput, print_error, secret_from_options
 from fyrehose_twisted.sealing.key_source import KeySource
 from fyrehose_twisted.sealing.opener import PayloadOpener
@@ -36,7 +40,10 @@ SAVE_INTERVAL = 0.5
 
 
 class MessagePrinter(SubscriberProtocol):
-    """Subscriber that prints messages on standard output, with backpressure."""
+    """Subscriber that prints messages on standard output, with backpressure.
+
+    :param selection: keys of the messages to print; ``None`` to print all.
+    """
 
     def __init__(
         self,
@@ -44,20 +51,37 @@ class MessagePrinter(SubscriberProtocol):
         count: int | None,
         format_message: Callable[[Message], bytes],
         output: StandardOutput,
+        selection: KeyFilter | None = None,
     ) -> None:
         super().__init__(config)
         self.done: Deferred[None] = Deferred()
         self._output = output
         self._remaining = count
         self._format = format_message
+        self._selection = selection
 
     def messages_received(self, messages: Sequence[Message]) -> None:
+        messages = self._before_end(messages)
+        if self._selection is not None:
+            messages = [message for message in messages if self._selection.matches(message.key)]
         if self._remaining is not None:
-            messages = messages[: self._remaining]
             self._remaining -= len(messages)
         self._output.write(b"".join(map(self._format, messages)))
         if self._remaining == 0 and not self.done.called:
             self.done.callback(None)
+
+    def _before_end(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return the messages up to the last one to print."""
+        if self._remaining is None:
+            return messages
+        if self._selection is None:
+            return messages[: self._remaining]
+        printed = 0
+        for row, message in enumerate(messages):
+            if printed == self._remaining:
+                return messages[:row]
+            printed += self._selection.matches(message.key)
+        return messages
 
     def event_received(self, event: Any) -> None:
         """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.event_received`."""
@@ -105,8 +129,9 @@ class ResumingPrinter(MessagePrinter):
         file: PositionFile,
         reactor: Any,
         payload_opener: PayloadOpener | None = None,
+        selection: KeyFilter | None = None,
     ) -> None:
-        super().__init__(config, count, format_message, output)
+        super().__init__(config, count, format_message, output, selection)
         self._payload_opener = payload_opener
         if payload_opener is not None:
             payload_opener.track_admissions()
@@ -142,8 +167,7 @@ class ResumingPrinter(MessagePrinter):
                 self._refuse(f"message {place.next - 1} is different")
                 return
             messages = [message for message in messages if message.sequence >= place.next]
-        if self._remaining is not None:
-            messages = messages[: self._remaining]
+        messages = self._before_end(messages)
         if messages:
             last = messages[-1]
             self._position = SubscriberPosition(last.sequence + 1, zlib.crc32(last.payload))
@@ -206,8 +230,17 @@ def _format_line(message: Message) -> bytes:
     return message.data + b"\n"
 
 
+def _format_keyed_line(message: Message, separator: bytes) -> bytes:
+    return b"%b%b%b\n" % (message.key or b"", separator, message.data)
+
+
 def _format_json(message: Message) -> bytes:
     fields: dict[str, object] = {"sequence": message.sequence, "received_at": message.received_at}
+    if message.key is not None:
+        try:
+            fields["key"] = message.key.decode()
+        except UnicodeDecodeError:
+            fields |= {"key": base64.b64encode(message.key).decode(), "key_encoding": "base64"}
     try:
         fields["data"] = message.data.decode()
     except UnicodeDecodeError:
@@ -220,6 +253,9 @@ async def subscribe(options: argparse.Namespace, reactor: Any) -> int:
     keys = keys_from_options(options)
     if options.raw and keys is not None:
         raise ConfigurationError("--raw prints messages as on the wire, sealed; omit it or --seal-key-file")
+    selection = key_filter_from_options(options)
+    if options.raw and (selection is not None or options.key_separator is not None):
+        raise ConfigurationError("--raw prints messages as on the wire, with their keys; omit it or the key options")
     config = ClientConfig(
         start=options.start,
         raw=options.raw,
@@ -230,16 +266,18 @@ async def subscribe(options: argparse.Namespace, reactor: Any) -> int:
     )
     output = StandardOutput()
     format_message = _format_json if options.format == "json" else _format_line
+    if options.key_separator is not None and options.format != "json":
+        format_message = partial(_format_keyed_line, separator=os.fsencode(options.key_separator))
     if options.state is None:
         return await _run_printer(
-            MessagePrinter(config, options.count, format_message, output), output, options, reactor, keys
+            MessagePrinter(config, options.count, format_message, output, selection), output, options, reactor, keys
         )
     file = PositionFile(Path(options.state))
     try:
         if file.position is not None:
             config = replace(config, start=file.position.next - (file.position.checksum is not None))
         opener = None if keys is None else keys.opener
-        printer = ResumingPrinter(config, options.count, format_message, output, file, reactor, opener)
+        printer = ResumingPrinter(config, options.count, format_message, output, file, reactor, opener, selection)
         return await _run_printer(printer, output, options, reactor, keys)
     finally:
         file.close()

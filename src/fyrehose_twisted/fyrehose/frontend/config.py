@@ -24,6 +24,8 @@ class FrontendConfig(SiteConfig):
     :raises ConfigurationError: if a limit is out of range.
     """
 
+    key_separator: bytes = b""
+    """What separates the key from the message in each line of the line protocol; empty for lines without keys."""
     publish_timeout: float = 30.0
     """Maximum wait of messages in the queue, and after that for their acknowledgement."""
     keep_timeout: float = 30.0

@@ -14,10 +14,13 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.framing import KeyedPayload
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.journals import TooFewJournals
 from fyrehose_twisted.fyrehose.frontend.publish_queue import BatchFailed, PublishQueue, QueueFull
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
+from fyrehose_twisted.fyrehose.wire.message_key import add_key_of_line
 from fyrehose_twisted.host_addresses import source_network
 from fyrehose_twisted.web.tokens import Tokens
 
@@ -26,6 +29,9 @@ MAX_TOKEN_LINE = 512
 
 _TOO_LONG = bytes(MAX_ENVELOPED + 1)
 """Placeholder of a line that is too long, whose content is discarded."""
+
+_NO_KEY = KeyedPayload()
+"""Placeholder of a line that has no valid key, although all lines must have one."""
 
 _HTTP = re.compile(rb"[A-Za-z]{1,20} \S.* HTTP/[0-9.]+\r?|PRI \* HTTP/2\.0\r?")
 _TLS = b"\x16\x03"
@@ -181,7 +187,11 @@ class LineProtocol(Protocol):
                 lines.counters["limited"] += 1
                 self._schedule_retry(wait)
                 break
-            batch = [line[:-1] if line.endswith(b"\r") else line for line in self._queued_lines[: lines.batch_lines]]
+            batch: list[bytes] = [
+                line[:-1] if line.endswith(b"\r") else line for line in self._queued_lines[: lines.batch_lines]
+            ]
+            if lines.config.key_separator:
+                batch = [_payload_of_line(line, lines.config.key_separator) for line in batch]
             longest = lines.publish_queue.max_message
             run = [line for line in batch if 0 < len(line) <= longest]
             published: Deferred[Sequence[int]] | None = None
@@ -213,7 +223,7 @@ class LineProtocol(Protocol):
     def _error_replies(self, lines: list[bytes]) -> dict[int, bytes]:
         """Return the replies to lines that are not messages, by row."""
         return {
-            row: self._error_reply(b"too-large" if line else b"empty")
+            row: self._error_reply(b"no-key" if line is _NO_KEY else b"too-large" if line else b"empty")
             for row, line in enumerate(lines)
             if not 0 < len(line) <= self._line_factory.publish_queue.max_message
         }
@@ -449,3 +459,13 @@ class LineFactory(Factory):
         """Stop all connections."""
         for connection in list(self._connections):
             connection.stop()
+
+
+def _payload_of_line(line: bytes, separator: bytes) -> bytes:
+    """Return the payload of a line with a key. Lines that are empty or too long stay as they are."""
+    if not 0 < len(line) <= MAX_ENVELOPED:
+        return line
+    try:
+        return add_key_of_line(line, separator)
+    except ConfigurationError:
+        return _NO_KEY

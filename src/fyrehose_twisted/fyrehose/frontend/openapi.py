@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fyrehose_twisted.framing import MAX_KEY
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS, MAX_SEQUENCE
 from fyrehose_twisted.web.openapi import (
@@ -17,6 +18,7 @@ from fyrehose_twisted.web.openapi import (
     json_content,
     metrics_operation,
     object_schema,
+    query_parameter,
     ref,
     request_body,
     request_header,
@@ -69,8 +71,15 @@ def describe_openapi(config: FrontendConfig, *, token: bool, kept: int = 0) -> S
             ),
             request_header(
                 "Idempotency-Key",
-                "makes the request safe to repeat, at this frontend: the same key and body return the same numbers",
+                "makes the request safe to repeat, at this frontend: the same key, query and body return the same"
+                " numbers",
                 {"type": "string", "pattern": "^[!-~]([ -~]{0,62}[!-~])?$"},
+            ),
+            query_parameter(
+                "key",
+                "key of the message, or of each message, by which readers select; any bytes are accepted,"
+                f" percent-encoded, up to {MAX_KEY}",
+                {"type": "string", "pattern": "^[ -~]+$", "minLength": 1, "maxLength": MAX_KEY},
             ),
         ],
         "requestBody": request_body(

@@ -10,11 +10,12 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.errors import MessageTooLarge
+from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.idempotency import IdempotencyKeyReused, IdempotencyKeys, OutcomeUnknown
 from fyrehose_twisted.fyrehose.frontend.journals import TooFewJournals
 from fyrehose_twisted.fyrehose.frontend.publish_queue import BatchFailed, PublishQueue, QueueFull
+from fyrehose_twisted.fyrehose.wire.message_key import add_key
 from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS
 from fyrehose_twisted.web.channel import WebRequest
 from fyrehose_twisted.web.request import parse_json, parse_number, query_params, single_header, token_header
@@ -38,7 +39,7 @@ class MessageResource:
 
     def post(self, request: WebRequest) -> None:
         """Publish the body, or each of its lines, and respond with the numbers."""
-        query_params(request)
+        message_key = query_params(request, b"key").get(b"key")
         body: bytes = request.content.getvalue()
         kind = (single_header(request, b"Content-Type") or b"").partition(b";")[0].strip().lower()
         many = kind in NDJSON
@@ -47,6 +48,10 @@ class MessageResource:
             raise bad_request("a message must not be empty")
         if kind == b"application/json":
             _check_json(body, "the body")
+        content = b"%d%b" % (many, body)
+        if message_key is not None:
+            messages = _add_key(messages, message_key)
+            content = b"key %d %b%b" % (len(message_key), message_key, content)
         kept = parse_number(single_header(request, b"Kept"), "Kept", self._publish_queue.kept, MAX_HOLDINGS)
         key = token_header(request, b"Idempotency-Key")
         client = request.client_name
@@ -54,7 +59,7 @@ class MessageResource:
         if wait > 0:
             raise too_many_requests("too-many-messages", "the publish rate of this client is too high", wait)
         try:
-            published = self._publish(client, key, messages, b"%d%b" % (many, body))
+            published = self._publish(client, key, messages, content)
         except MessageTooLarge as error:
             raise too_large(error.limit) from None
         except IdempotencyKeyReused as error:
@@ -100,6 +105,13 @@ class MessageResource:
                     limit=limit,
                 )
         return lines
+
+
+def _add_key(messages: Sequence[bytes], key: bytes) -> list[bytes]:
+    try:
+        return [add_key(message, key) for message in messages]
+    except ConfigurationError as error:
+        raise bad_request(str(error)) from None
 
 
 def _check_json(text: bytes, what: str) -> None:

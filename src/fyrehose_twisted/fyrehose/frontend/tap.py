@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from twisted.application.service import IService
@@ -34,6 +35,7 @@ class Options(BackboneOptions, TokenOptions, SealOptions):
     optParameters = [
         ["http", None, DEFAULT_HTTP, "endpoint of the HTTP server, or none"],
         ["lines", None, DEFAULT_LINES, "endpoint of the line protocol, or none"],
+        ["key-separator", None, None, "each line of the line protocol is a key, this text and the message"],
         [
             "kept",
             None,
@@ -55,12 +57,18 @@ class Options(BackboneOptions, TokenOptions, SealOptions):
             self[f"{option}-listening"] = listening
         if self["http-listening"] is None and self["lines-listening"] is None:
             raise usage.UsageError("--http and --lines are both none; at least one endpoint is required")
+        if self["key-separator"] is not None and (not self["key-separator"] or self["lines-listening"] is None):
+            raise usage.UsageError("--key-separator requires a text and --lines")
         self["keys"] = self.read_keys()
         self["config"] = self.read_config()
 
     def read_config(self) -> FrontendConfig:
         """Return the configuration from the options and limits file. :raises ConfigurationError: if it is invalid."""
-        basis = FrontendConfig(allowed_origin=self["allowed-origin"], hosts=tuple(self["hosts"]))
+        basis = FrontendConfig(
+            allowed_origin=self["allowed-origin"],
+            hosts=tuple(self["hosts"]),
+            key_separator=os.fsencode(self["key-separator"] or ""),
+        )
         return with_limits(basis, self["limits"], limit_checks(basis, *RELOADABLE))
 
     def reload(self) -> tuple[FrontendConfig, Tokens | None]:

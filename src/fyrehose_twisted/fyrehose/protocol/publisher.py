@@ -16,6 +16,7 @@ from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import max_payl
 from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol
 from fyrehose_twisted.fyrehose.protocol.linger import Linger
 from fyrehose_twisted.fyrehose.protocol.publisher_file import PublisherState
+from fyrehose_twisted.fyrehose.wire.message_key import add_key
 from fyrehose_twisted.interfaces import IMessageStore, IPublisher
 
 
@@ -79,9 +80,11 @@ class PublisherProtocol(SubscriberProtocol):
         """Number of messages that are not acknowledged yet."""
         return len(self._pending_publishes)
 
-    def publish(self, data: bytes, *, kept: int = 0) -> Deferred[int]:
+    def publish(self, data: bytes, *, kept: int = 0, key: bytes | None = None) -> Deferred[int]:
         """Publish a message.
 
+        :param key: key of the message, 1 to 255 bytes, by which subscribers and readers of the journal select and
+            compact messages. It needs 5 bytes besides its own of :attr:`max_message`.
         :param kept: number of durable journals that must have synced the message to disk before the Deferred fires.
             With 0, the Deferred fires when the message was numbered and sent to all subscribers, whether or not any of
             them received it.
@@ -92,7 +95,10 @@ class PublisherProtocol(SubscriberProtocol):
         :raises MessageTooLarge: if it does not fit a datagram.
         :raises PublishQueueFull: if the send queue is full; see :meth:`when_room`.
         :raises NotConnected: if the protocol is not running.
+        :raises ConfigurationError: if the key is empty or too long, or the publisher sends no envelopes.
         """
+        if key is not None:
+            data = add_key(data, key)
         published: Deferred[int] = Deferred()
         batch = _PendingBatch(1, lambda sequences: published.callback(sequences[0]), published.errback)
         self._publish((data,), kept, (batch,))
@@ -101,6 +107,8 @@ class PublisherProtocol(SubscriberProtocol):
     def publish_many(self, messages: Sequence[bytes], *, kept: int = 0) -> Deferred[list[int]]:
         """Publish a batch of messages, which costs less than :meth:`publish` for each. If this raises, none is queued.
 
+        :param messages: data of the messages. Those with a key are results of
+            :func:`~fyrehose_twisted.fyrehose.wire.message_key.add_key`.
         :param kept: see :meth:`publish`.
         :return: Deferred of their sequence numbers, in the same order and not necessarily consecutive. It fails as soon
             as one message fails; the others may still be published. For the errors, see :meth:`publish`.

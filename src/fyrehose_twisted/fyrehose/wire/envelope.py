@@ -55,6 +55,11 @@ def unwrap(data: bytes) -> Envelope | None:
     return Envelope(publisher, counter)
 
 
+def has_envelope(data: bytes) -> bool:
+    """Return whether ``data`` begins with an envelope."""
+    return data.startswith(MAGIC) and len(data) >= ENVELOPE_SIZE
+
+
 def envelope_runs(messages: Sequence[bytes]) -> list[tuple[Envelope | None, int]]:
     """Split consecutive messages into runs of one publisher with consecutive counters.
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
+from itertools import accumulate, repeat
 from typing import NamedTuple
 
 import numpy as np
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.framing import KeyFilter, StripFraming, Unframed
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import Damage
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.repeat_marking import Marks, RepeatMarker, run_to_end
 
-StripFraming = Callable[[str, list[bytes]], Sequence[bytes | None]]
-"""Given a stream's URI and payloads, returns the payloads without the protocol's framing; ``None`` for one that must
-not be printed."""
+FILTERED_ROWS = 4_096
+"""Records whose keys are examined at once, if few are to be printed."""
+
+MAX_LATEST_KEYS = 1_000_000
+"""Maximum number of keys of which the latest records are found."""
 
 
 class StreamPosition(NamedTuple):
@@ -41,6 +44,8 @@ class RecordPrinter:
     :param start: first position. A time selects records received at that time or later.
     :param end: last position, inclusive. A time selects records received at that time or earlier.
     :param count: maximum number of records; ``None`` for no limit.
+    :param selection: keys of the records to print; ``None`` to print all. Requires ``strip_framing``.
+    :param latest: whether to print only the last record of each key. Requires ``strip_framing``.
     :param as_json: whether to print JSON lines instead of payloads.
     :ivar damaged: number of damaged parts encountered.
     :raises ConfigurationError: if the epoch of a sequence number is ambiguous.
@@ -59,6 +64,8 @@ class RecordPrinter:
         start: StreamPosition | None = None,
         end: StreamPosition | None = None,
         count: int | None = None,
+        selection: KeyFilter | None = None,
+        latest: bool = False,
         as_json: bool = False,
     ) -> None:
         self.reader = reader
@@ -67,6 +74,9 @@ class RecordPrinter:
         self._marker, self._repeats = marker, repeats
         self._epoch, self._start, self._end, self._remaining = epoch, start, end, count
         self._format = self._as_json if as_json else self._as_lines
+        self._selection = KeyFilter() if latest and selection is None else selection
+        self._latest: set[tuple[int, int]] | None = None
+        self._finds_latest = latest
         self._at: dict[int, int] = {}
         self._reported: set[Damage] = set()
         known = reader.epochs()
@@ -82,17 +92,41 @@ class RecordPrinter:
 
     def run(self) -> bool:
         """Print the records that are available and not yet printed; return whether more records may follow."""
-        for epoch in self.reader.epochs():
-            if self._epoch not in (None, epoch):
-                continue
-            bounds = self.reader.bounds(epoch)
-            assert bounds is not None, epoch
-            first, last = self._range(epoch, bounds)
+        ranges = [(epoch, *self._range(epoch, bounds), bounds) for epoch, bounds in self._epochs()]
+        if self._finds_latest:
+            self._latest = self._find_latest(ranges)
+        for epoch, first, last, bounds in ranges:
             self._print(epoch, first, min(last, bounds.next - 1))
             self._at[epoch] = max(self._at.get(epoch, 0), min(last + 1, bounds.next))
             if self._remaining == 0 or self._at[epoch] > last:
                 return False
         return True
+
+    def _epochs(self) -> Iterator[tuple[int, Bounds]]:
+        for epoch in self.reader.epochs():
+            if self._epoch in (None, epoch):
+                bounds = self.reader.bounds(epoch)
+                assert bounds is not None, epoch
+                yield epoch, bounds
+
+    def _find_latest(self, ranges: Sequence[tuple[int, int, int, Bounds]]) -> set[tuple[int, int]]:
+        """Return the epochs and positions of the last record of each key.
+
+        :raises ConfigurationError: if there are more than :data:`MAX_LATEST_KEYS` keys.
+        """
+        found: dict[bytes, tuple[int, int]] = {}
+        for epoch, first, last, bounds in ranges:
+            for block in self.reader.read(epoch, first, min(last, bounds.next - 1), lambda damage: None):
+                for part, _ in self._select(block):
+                    keys = self._unframe(part).keys
+                    for position, key in () if keys is None else zip(part.positions.tolist(), keys, strict=True):
+                        if key is not None:
+                            found[key] = epoch, position
+                    if len(found) > MAX_LATEST_KEYS:
+                        raise ConfigurationError(
+                            f"more than {MAX_LATEST_KEYS:,} keys; select fewer with --key-prefix, --from or --to"
+                        )
+        return set(found.values())
 
     def report_damages(self) -> None:
         """Report damage that has not been reported yet."""
@@ -142,15 +176,20 @@ class RecordPrinter:
             for part, marks in self._select(block):
                 row = 0
                 while row < len(part) and self._remaining != 0:
-                    end = len(part) if self._remaining is None else min(row + self._remaining, len(part))
+                    end = len(part)
+                    if self._remaining is not None:
+                        step = self._remaining if self._selection is None else FILTERED_ROWS
+                        end = min(row + step, end)
                     kept = part.rows(row, end)
                     if by_time and not began:
                         losses = [lost for lost in losses if lost[0] > kept.first]
                     began = True
                     while losses and losses[0][0] < kept.last:
                         self._report_lost(*losses.pop(0))
-                    payloads = self._payloads(kept)
-                    self._output(self._format(kept, payloads, None if marks is None else marks[row:end]))
+                    payloads, keys = self._up_to_count(self._unframe(kept))
+                    text = self._format(kept, payloads, keys, None if marks is None else marks[row:end])
+                    if text:
+                        self._output(text)
                     if self._remaining is not None:
                         # Those that are refused do not count.
                         self._remaining -= sum(payload is not None for payload in payloads)
@@ -177,23 +216,64 @@ class RecordPrinter:
                 return
             yield block.rows(low, high), None if marks is None else marks[low:high]
 
-    def _payloads(self, block: Block) -> Sequence[bytes | None]:
+    def _unframe(self, block: Block) -> Unframed:
+        """Return the data and keys of records; ``None`` is the data of records that are not to be printed."""
         payloads = block.payloads()
-        return payloads if self._strip_framing is None else self._strip_framing(block.stream, payloads)
+        if self._strip_framing is None:
+            return Unframed(payloads)
+        unframed = self._strip_framing(block.stream, payloads)
+        if self._selection is None:
+            return unframed
+        keys, matches = unframed.keys, self._selection.matches
+        if keys is None:
+            return Unframed([None] * len(payloads))
+        wanted = [data is not None and matches(key) for data, key in zip(unframed.data, keys, strict=True)]
+        if self._latest is not None:
+            latest, epoch = self._latest, block.epoch
+            places = block.positions.tolist()
+            wanted = [is_wanted and (epoch, at) in latest for is_wanted, at in zip(wanted, places, strict=True)]
+        data = [payload if is_wanted else None for payload, is_wanted in zip(unframed.data, wanted, strict=True)]
+        return Unframed(data, [key if is_wanted else None for key, is_wanted in zip(keys, wanted, strict=True)])
 
-    def _as_lines(self, block: Block, payloads: Sequence[bytes | None], marks: Marks | None) -> bytes:
+    def _up_to_count(self, unframed: Unframed) -> Unframed:
+        """Return the data up to the last record to print."""
+        if self._remaining is None or self._selection is None:
+            return unframed
+        printed = accumulate(data is not None for data in unframed.data)
+        data = [data if row <= self._remaining else None for data, row in zip(unframed.data, printed, strict=True)]
+        return unframed._replace(data=data)
+
+    def _as_lines(
+        self,
+        block: Block,
+        payloads: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+        marks: Marks | None,
+    ) -> bytes:
         return b"\n".join([*(payload for payload in payloads if payload is not None), b""])
 
-    def _as_json(self, block: Block, payloads: Sequence[bytes | None], marks: Marks | None) -> bytes:
+    def _as_json(
+        self,
+        block: Block,
+        payloads: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+        marks: Marks | None,
+    ) -> bytes:
         lines: list[str] = []
         are_repeats = repeat(False) if marks is None else marks.tolist()
-        columns = zip(block.sequences.tolist(), block.times.tolist(), payloads, are_repeats, strict=False)
-        for sequence, received_at, payload, is_repeat in columns:
+        all_keys = repeat(None) if keys is None else keys
+        columns = zip(block.sequences.tolist(), block.times.tolist(), payloads, all_keys, are_repeats, strict=False)
+        for sequence, received_at, payload, key, is_repeat in columns:
             if payload is None:
                 continue
             fields = {"stream": block.stream, "epoch": block.epoch, "sequence": sequence, "received_at": received_at}
             if is_repeat:
                 fields["repeat"] = True
+            if key is not None:
+                try:
+                    fields["key"] = key.decode()
+                except UnicodeDecodeError:
+                    fields |= {"key": b64encode(key).decode(), "key_encoding": "base64"}
             try:
                 fields["data"] = payload.decode()
             except UnicodeDecodeError:

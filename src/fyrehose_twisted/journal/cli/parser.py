@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
-from fyrehose_twisted.process.arguments import parse_count, parse_whole_number
+from fyrehose_twisted.process.arguments import key_filter_from_options, parse_count, parse_whole_number
 from fyrehose_twisted.sim.runs.cli import print_error
 
 # Modules that read journals are imported on demand, as `fyrehose --help` imports this module too.
 if TYPE_CHECKING:
-    from fyrehose_twisted.journal.cli.cat import StreamPosition, StripFraming
+    from fyrehose_twisted.framing import StripFraming
+    from fyrehose_twisted.journal.cli.cat import StreamPosition
     from fyrehose_twisted.journal.reader import JournalReader
     from fyrehose_twisted.journal.repeat_marking import FindEnvelopes
 
@@ -70,6 +71,9 @@ def add_parser(
         help="open the records of a sealed stream with the keys in FILE, and leave out those that do not open"
         " (repeatable)",
     )
+    cat.add_argument("--key", metavar="KEY", help="print only messages with this key")
+    cat.add_argument("--key-prefix", metavar="TEXT", help="print only messages with a key that begins with TEXT")
+    cat.add_argument("--latest", action="store_true", help="print only the last message of each key")
     cat.add_argument("--raw", action="store_true", help="print payloads as received, with framing and repeats")
     cat.add_argument("--repeats", action="store_true", help="also print repeats of messages")
     cat.add_argument("--follow", action="store_true", help="wait for new records until interrupted")
@@ -187,6 +191,11 @@ def _cat(options: argparse.Namespace, path: Path) -> int:
         return print_error("standard output: it is closed")
     if options.raw and options.keys:
         options.parser.error("--raw prints payloads as received, sealed; omit it or --seal-key-file")
+    selection = key_filter_from_options(options)
+    if options.raw and (options.latest or selection is not None):
+        options.parser.error("--raw prints payloads as received, with their keys; omit it or the options about keys")
+    if options.latest and options.follow:
+        options.parser.error("--latest cannot be combined with --follow: any message may have a later one")
     output = sys.stdout.buffer
 
     def put(data: bytes) -> None:
@@ -205,6 +214,8 @@ def _cat(options: argparse.Namespace, path: Path) -> int:
             start=options.start,
             end=options.end,
             count=options.count,
+            selection=selection,
+            latest=options.latest,
             as_json=options.format == "json",
         )
         try:

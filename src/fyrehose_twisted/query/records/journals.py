@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from twisted.logger import Logger
 
 from fyrehose_twisted.errors import OperationalError
+from fyrehose_twisted.framing import StripFraming
 from fyrehose_twisted.journal.block import Block, merge_blocks
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import Damage, JournalError, NotInJournal
@@ -20,7 +21,6 @@ from fyrehose_twisted.journal.format.watermark import read_position
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
 from fyrehose_twisted.journal.repeat_marking import FindEnvelopes, RepeatMarker
 from fyrehose_twisted.query.records.query_params import EpochPosition
-from fyrehose_twisted.query.records.record_json import StripFraming
 
 MIN_WINDOW, MAX_WINDOW = 2**10, 2**14
 """Positions looked up at once. The window grows where frames are large, so that each is read only once."""

@@ -206,11 +206,13 @@ class LiveStream(StreamingResponse):
         return True
 
     def _send(self, records: Iterator[RecordView]) -> bool:
-        where, plain, since = self._query.where, self._query.plain, self._query.since or 0
+        query, plain, since = self._query, self._query.plain, self._query.since or 0
         repeats = self._query.repeats
         texts: list[bytes] = []
         size = examined = 0
-        max_records, max_bytes = (STEP_RECORDS, STEP_BYTES) if where is None else (FILTERED_RECORDS, FILTERED_BYTES)
+        max_records, max_bytes = STEP_RECORDS, STEP_BYTES
+        if query.has_filter:
+            max_records, max_bytes = FILTERED_RECORDS, FILTERED_BYTES
         for count, item in enumerate(records):
             if count >= max_records or size >= STEP_BYTES or examined >= max_bytes:
                 break
@@ -221,7 +223,7 @@ class LiveStream(StreamingResponse):
                 self._skip(item.position - 1)
             examined += len(item.payload)
             is_wanted = item.received_at >= since and (repeats or not item.is_repeat) and not item.is_refused
-            if is_wanted and (where is None or where.matches(item)):
+            if is_wanted and query.matches(item):
                 text = item.text(plain)
                 size += len(text)
                 texts.append(self.record_text(item, text))

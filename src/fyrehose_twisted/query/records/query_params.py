@@ -8,16 +8,34 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 from urllib.parse import quote
 
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.framing import KeyFilter, make_key_filter
 from fyrehose_twisted.interfaces import IJournalContents
 from fyrehose_twisted.query.records.expression import Expression, InvalidExpression
+from fyrehose_twisted.query.records.record_json import RecordView
 from fyrehose_twisted.web.response import bad_request
 
 MAX_POSITION = 2**64 - 2
 
-RANGE_PARAMS = (b"from", b"to", b"since", b"until", b"where", b"limit", b"last", b"encoding", b"repeats")
+RANGE_PARAMS = (
+    b"from",
+    b"to",
+    b"since",
+    b"until",
+    b"where",
+    b"key",
+    b"key_prefix",
+    b"limit",
+    b"last",
+    b"encoding",
+    b"repeats",
+)
 """Parameters of a range request."""
-FOLLOW_PARAMS = (b"from", b"since", b"where", b"last", b"encoding", b"repeats", b"id")
+FOLLOW_PARAMS = (b"from", b"since", b"where", b"key", b"key_prefix", b"last", b"encoding", b"repeats", b"id")
 """Parameters of a live stream; ``id`` is for clients that cannot send ``Last-Event-ID``."""
+
+_KEY_PARAMS = (b"key", b"key_prefix")
+"""Parameters that may be any bytes."""
 
 _PLACE = re.compile(r"(?:([0-9]{1,20}):)?([0-9]{1,20})")
 _SECONDS = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?")
@@ -45,6 +63,7 @@ class RecordQuery(NamedTuple):
     until: int | None = None
     """End of the receive times, exclusive."""
     where: Expression | None = None
+    key: KeyFilter | None = None
     limit: int | None = None
     """Maximum number of records."""
     newest: int | None = None
@@ -57,7 +76,16 @@ class RecordQuery(NamedTuple):
     @property
     def is_sparse(self) -> bool:
         """Whether the query may skip many records for each match."""
-        return self.where is not None or self.since is not None or self.until is not None
+        return self.has_filter or self.since is not None or self.until is not None
+
+    @property
+    def has_filter(self) -> bool:
+        """Whether records are selected by their contents."""
+        return self.where is not None or self.key is not None
+
+    def matches(self, item: RecordView) -> bool:
+        """Return whether a record has the wanted key and contents."""
+        return (self.key is None or self.key.matches(item.key)) and (self.where is None or self.where.matches(item))
 
     def next_query(self, place: EpochPosition) -> str:
         """Return the query string that continues at ``place``."""
@@ -83,6 +111,9 @@ class RecordQuery(NamedTuple):
     def _joined(self, words: list[str]) -> str:
         if self.where is not None:
             words.append(f"where={quote(self.where.text, safe='')}")
+        for name, key in (("key", self.key and self.key.key), ("key_prefix", self.key and self.key.prefix)):
+            if key is not None:
+                words.append(f"{name}={quote(key, safe='')}")
         if self.plain:
             words.append("encoding=base64")
         if self.repeats:
@@ -99,7 +130,7 @@ def parse_record_query(
     :param page: maximum number of records in a response, for ``limit`` and ``last``.
     :raises HttpError: if a parameter is invalid.
     """
-    words = {name.decode(): _decoded(name, value) for name, value in query.items()}
+    words = {name.decode(): _decoded(name, value) for name, value in query.items() if name not in _KEY_PARAMS}
     first, last = (_optional_position(name, words.get(name), contents) for name in ("from", "to"))
     since, until = (_time(name, words.get(name)) for name in ("since", "until"))
     newest = _count("last", words.get("last"), page)
@@ -118,7 +149,11 @@ def parse_record_query(
     limit = _count("limit", words.get("limit"), page)
     if newest is not None and limit is not None:
         newest = min(newest, limit)
-    return RecordQuery(first, last, since, until, where, limit, newest, encoding is not None, repeats is not None)
+    try:
+        key = make_key_filter(query.get(b"key"), query.get(b"key_prefix"))
+    except ConfigurationError as error:
+        raise bad_request(f"key or key_prefix: {error}") from None
+    return RecordQuery(first, last, since, until, where, key, limit, newest, encoding is not None, repeats is not None)
 
 
 def parse_position(name: str, text: str, contents: IJournalContents) -> EpochPosition:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
+from fyrehose_twisted.framing import StripFraming
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.repeat_marking import Marks
 from fyrehose_twisted.web.request import parse_json
 from fyrehose_twisted.web.response import encode_json
-
-StripFraming = Callable[[str, list[bytes]], Sequence[bytes | None]]
-"""Given a stream's URI and payloads, returns the payloads without the protocol's framing; ``None`` for one that must
-not be shown."""
 
 NOT_JSON: Any = object()
 """Document of a record whose payload is not JSON."""
@@ -26,6 +23,7 @@ class RecordView:
 
     :ivar position: sequence number without its wrap-around.
     :ivar payload: payload without the protocol's framing.
+    :ivar key: key of the message; ``None`` if it has none.
     :ivar is_repeat: whether the message is a repeat.
     :ivar is_refused: whether the record must not be shown, because it does not open.
     """
@@ -36,6 +34,7 @@ class RecordView:
         "epoch",
         "is_refused",
         "is_repeat",
+        "key",
         "payload",
         "position",
         "received_at",
@@ -52,6 +51,7 @@ class RecordView:
         self.sequence = sequence
         self.received_at = received_at
         self.payload = payload
+        self.key: bytes | None = None
         self.is_repeat = False
         self.is_refused = False
         self._document: Any = None
@@ -89,6 +89,8 @@ class RecordView:
             head += b'"position":%d,' % self.position
         if self.is_repeat:
             head += b'"repeat":true,'
+        if self.key is not None:
+            head += self._render_key(self.key, plain)
         if not plain:
             if self.document is not NOT_JSON:
                 # Verbatim, so that numbers keep their digits. Line ends in JSON are only whitespace.
@@ -99,6 +101,14 @@ class RecordView:
                 pass
         return head + b'"data":"%b"}' % b64encode(self.payload)
 
+    def _render_key(self, key: bytes, plain: bool) -> bytes:
+        if not plain:
+            try:
+                return b'"key":%b,' % encode_json(key.decode())
+            except UnicodeDecodeError:
+                pass
+        return b'"key_data":"%b",' % b64encode(key)
+
 
 def record_views(block: Block, strip_framing: StripFraming, marks: Marks | None = None) -> Iterator[RecordView]:
     """Yield views of the records in a block.
@@ -106,13 +116,15 @@ def record_views(block: Block, strip_framing: StripFraming, marks: Marks | None 
     :param marks: mask of the repeats; ``None`` if there are none.
     """
     stream = encode_json(block.stream)
-    payloads = strip_framing(block.stream, block.payloads())
+    payloads, keys = strip_framing(block.stream, block.payloads())
     columns = block.positions.tolist(), block.sequences.tolist(), block.times.tolist(), payloads
     for row, (position, sequence, received_at, payload) in enumerate(zip(*columns, strict=True)):
         item = RecordView(stream, block.epoch, position, sequence, received_at, b"" if payload is None else payload)
         item.is_refused = payload is None
         if marks is not None and marks[row]:
             item.is_repeat = True
+        if keys is not None:
+            item.key = keys[row]
         yield item
 
 

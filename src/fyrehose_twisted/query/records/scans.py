@@ -160,18 +160,19 @@ class RangeScan:
             yield None
 
     def _select(self, block: Block) -> Iterator[RecordView | None]:
-        where, wanted = self._query.where, self._time_mask(block)
+        query, wanted = self._query, self._time_mask(block)
+        step = FILTERED_STEP if query.has_filter else STEP_RECORDS
         marks: Marks | None = None
         high = marked = marked_from = 0
         while high < len(block):
-            low, high = high, rows_within(block, high, STEP_RECORDS if where is None else FILTERED_STEP, STEP_BYTES)
+            low, high = high, rows_within(block, high, step, STEP_BYTES)
             rows = block.rows(low, high)
             found: list[tuple[int, RecordView]] = []
             if wanted is None or wanted[low:high].any():
                 for row, item in enumerate(record_views(rows, self._strip_framing)):
                     if item.is_refused:
                         continue
-                    if (wanted is None or wanted[low + row]) and (where is None or where.matches(item)):
+                    if (wanted is None or wanted[low + row]) and query.matches(item):
                         found.append((row, item))
             if found:
                 if high > marked:

@@ -8,6 +8,7 @@ from fyrehose_twisted.fyrehose.events import ClientCounters, MessageColumns, Mes
 from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import SendQueue
 from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MessageRun
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, Envelope, envelope_runs
+from fyrehose_twisted.fyrehose.wire.message_key import may_have_keys, split_key
 from fyrehose_twisted.interfaces import IPayloadOpener
 from fyrehose_twisted.repeats import EnvelopeRun as EnvelopeRun
 from fyrehose_twisted.repeats import RepeatDetector
@@ -63,7 +64,10 @@ class Deduplicator:
             self._send_queue.stream_completed(envelope.counter, len(part.payloads))
         if self._opener is not None:
             return self._opened(self._opener, part, envelope)
-        return [part] if envelope is None else self._without_repeats(part, envelope)
+        if envelope is None:
+            return [part]
+        columns = self._without_repeats(part, envelope)
+        return list(map(_split_keys, columns)) if may_have_keys(part.payloads, ENVELOPE_SIZE) else columns
 
     def _opened(self, opener: IPayloadOpener, part: MessageColumns, first: Envelope | None) -> list[MessageColumns]:
         """Open sealed payloads. Those that are not authentic have no effect on what counts as a repeat."""
@@ -92,9 +96,11 @@ class Deduplicator:
             return []
         self._counters.opened += len(delivered)
         if len(delivered) == len(part.payloads):
-            return [part._replace(envelope_size=size, opened=data)]
-        times, payloads = [part.times[row] for row in delivered], [part.payloads[row] for row in delivered]
-        return [MessageColumns([numbers[row] for row in delivered], times, payloads, size, data)]
+            columns = part._replace(envelope_size=size, opened=data)
+        else:
+            times, payloads = [part.times[row] for row in delivered], [part.payloads[row] for row in delivered]
+            columns = MessageColumns([numbers[row] for row in delivered], times, payloads, size, data)
+        return [_split_keys(columns) if size and may_have_keys(data, 0) else columns]
 
     def _repeated(self, numbers: Sequence[int], rows: list[int], first: Envelope) -> set[int]:
         """Return those of ``rows`` that are repeats by their envelopes."""
@@ -112,7 +118,7 @@ class Deduplicator:
         return found
 
     def _without_repeats(self, columns: MessageColumns, first: Envelope) -> list[MessageColumns]:
-        numbers, times, payloads, _, _ = columns
+        numbers, times, payloads = columns.numbers, columns.times, columns.payloads
         count = len(payloads)
         run = EnvelopeRun(numbers[0], int.from_bytes(first.publisher, "big"), first.counter, count)
         repeated = self.repeats.add(run)
@@ -126,3 +132,12 @@ class Deduplicator:
             self._counters.repeats += end - begin
             row = end
         return new
+
+
+def _split_keys(columns: MessageColumns) -> MessageColumns:
+    """Return the messages with their key headers split off."""
+    if columns.opened is None:
+        parts = [split_key(payload, columns.envelope_size) for payload in columns.payloads]
+    else:
+        parts = [split_key(data) for data in columns.opened]
+    return columns._replace(opened=[data for _, data in parts], keys=[key for key, _ in parts])

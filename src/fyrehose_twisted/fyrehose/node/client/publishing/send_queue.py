@@ -22,6 +22,7 @@ from fyrehose_twisted.fyrehose.wire.envelope import (
     unwrap,
     wrap,
 )
+from fyrehose_twisted.fyrehose.wire.message_key import check_unkeyed, escape_payloads
 from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE
 from fyrehose_twisted.interfaces import IPayloadSealer
 
@@ -109,8 +110,13 @@ class SendQueue:
 
         :raises MessageTooLarge: if a message does not fit a datagram.
         :raises PublishQueueFull: if the queue has no room for all messages.
+        :raises ConfigurationError: if a message with a key is to be published without an envelope.
         """
         limit = self.max_payload
+        if self.config.raw:
+            check_unkeyed(payloads)
+        else:
+            payloads = escape_payloads(payloads)
         longest, size = max(map(len, payloads)), sum(map(len, payloads))
         if longest > limit:
             raise MessageTooLarge(longest, limit)
