@@ -1,4 +1,5 @@
 /* Prints a fyrehose stream in order, each message once, as SEQUENCE, a tab and DATA: ./careful_subscriber HOST PORT
+ * The key of a message, if it has one, follows SEQUENCE and a space.
  * Nothing but a socket: cc -O2 -Wall -Wextra -std=c11 -D_GNU_SOURCE -o careful_subscriber careful_subscriber.c */
 #include <netdb.h>
 #include <poll.h>
@@ -40,12 +41,16 @@ static int is_repeat(const unsigned char *envelope) {
 
 static void print_what_is_due(void) {
     for (size_t slot; held[slot = next % RING].size; held[slot].size = 0, next++, stalled = 0) {
-        unsigned char *data = held[slot].packet + HEADER, *end = held[slot].packet + held[slot].size;
+        unsigned char *data = held[slot].packet + HEADER, *end = held[slot].packet + held[slot].size, *key = 0;
         if (end - data >= ENVELOPE && !memcmp(data, "\xf7\x46\x59\x01", 4)) {
             if (is_repeat(data)) continue;
             data += ENVELOPE;
+            if (end - data >= 5 && end - data >= 5 + data[4] && !memcmp(data, "\xf7\x46\x4b\x01", 4))
+                key = data + 5, data = key + key[-1];
         }
-        printf("%llu\t", next);
+        printf("%llu", next);
+        if (key && key < data) putchar(' '), fwrite(key, 1, data - key, stdout);
+        putchar('\t');
         fwrite(data, 1, end - data, stdout);
         putchar('\n');
     }

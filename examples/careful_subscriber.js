@@ -1,11 +1,12 @@
 // Prints a fyrehose stream in order, each message once, as SEQUENCE, a tab and DATA:
 // node careful_subscriber.js HOST PORT [KEY_FILE]
+// The key of a message, if it has one, follows SEQUENCE and a space.
 // With the key file of a sealed stream, it prints what it can open, and reports the rest.
 'use strict';
 
 const [DELIVER, REQUEST, KEEPALIVE, NOSUBSCRIBE, NOJOURNAL, HEADER, ENVELOPE] = [1, 4, 16, 1, 2, 9, 20];
 const [RING, RING_BYTES, ROUND, RANGE, TICK /* ms */, GIVE_UP /* ticks */] = [65536, 64 << 20, 4096, 1024, 100, 50];
-const MAGIC = Buffer.from('f7465901', 'hex');
+const MAGIC = Buffer.from('f7465901', 'hex'), KEYED = Buffer.from('f7464b01', 'hex');
 const [host, port] = [process.argv[2], Number(process.argv[3])];
 const keyFile = process.argv[4];
 const open = keyFile && require('./open_sealed.js').opener(require('fs').readFileSync(keyFile, 'utf8'));
@@ -54,7 +55,11 @@ function printWhatIsDue() {
       data = opened;
     } else if (envelope) data = data.subarray(ENVELOPE);
     if (envelope && isRepeat(envelope)) continue;
-    process.stdout.write(Buffer.concat([Buffer.from(`${next}\t`), data, Buffer.from('\n')]));
+    let key = Buffer.alloc(0);
+    if (envelope && data.length >= 5 && data.subarray(0, 4).equals(KEYED) && data.length >= 5 + data[4]) {
+      [key, data] = [data.subarray(5, 5 + data[4]), data.subarray(5 + data[4])];
+    }
+    process.stdout.write(Buffer.concat([Buffer.from(key.length ? `${next} ` : `${next}`), key, Buffer.from('\t'), data, Buffer.from('\n')]));
   }
 }
 

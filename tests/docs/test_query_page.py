@@ -151,5 +151,5 @@ def test_table_of_query_metrics_is_complete(tmp_path: Path) -> None:
 
 def test_table_of_query_parameters_is_complete() -> None:
     rows = re.findall(r"^\| (`.+?`) \| .+ \| .*\|$", section("Ranges"), re.MULTILINE)
-    assert {name.encode() for cell in rows for name in re.findall("`([a-z]+)`", cell)} == set(RANGE_PARAMS)
+    assert {name.encode() for cell in rows for name in re.findall("`([a-z_]+)`", cell)} == set(RANGE_PARAMS)
     assert set(FOLLOW_PARAMS) - set(RANGE_PARAMS) == {b"id"}

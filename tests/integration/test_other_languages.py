@@ -533,3 +533,25 @@ def test_a_subscriber_in_javascript_opens_a_sealed_stream(
     assert foreign.finish() == 0
     assert [line.partition("\t")[2] for line in foreign.out.splitlines()] == lines.decode().splitlines()
     assert foreign.err.splitlines() == ["dropped 1: seal_unsigned", "dropped 2: seal_missing"]
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("language", ["c", "js"])
+def test_careful_subscribers_print_keys(
+    start: Start, backbone: RunningBackbone, subscribe: Subscribe, language: str
+) -> None:
+    foreign = subscribe(f"careful_subscriber.{language}", backbone.address)
+    backbone.wait_for_clients(1)
+    publisher = start("fyrehose", "pub", "-b", backbone.text, "--key-separator", "=")
+    assert publisher.finish(b"kitchen=21\n" + b"k" * 255 + b"=\n") == 0, publisher
+    publisher = start("fyrehose", "pub", "-b", backbone.text)
+    assert publisher.finish(b"\xf7FK\x01\x01like a key\nthe end\n") == 0, publisher
+    foreign.wait_for("the end")
+    foreign.signal(signal.SIGTERM)
+    assert foreign.finish() == 0
+    lines = foreign.out.splitlines()
+    assert lines[:2] == ["1 kitchen\t21", f"2 {'k' * 255}\t"]
+    assert lines[2].startswith("3\t")
+    assert lines[2].endswith("FK\x01\x01like a key")
+    assert len(lines[2]) == len("3\t?FK\1\1like a key")
+    assert lines[3] == "4\tthe end"

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fyrehose_twisted.fyrehose.wire.message_key import KEY_MAGIC, may_have_keys
 from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE
 from fyrehose_twisted.fyrehose.wire.run_codec import NUMPY_MINIMUM
 from fyrehose_twisted.repeats import NO_ENVELOPES, Envelopes, Numbers
@@ -20,7 +21,9 @@ from fyrehose_twisted.repeats import NO_ENVELOPES, Envelopes, Numbers
 MAGIC = b"\xf7FY\x01"
 _HEADER = struct.Struct(">4s8sQ")
 _HEADER_DTYPE = np.dtype([("magic", ">u4"), ("publisher", ">u8"), ("counter", ">u8")])
+_KEYED_DTYPE = np.dtype([("magic", ">u4"), ("publisher", ">u8"), ("counter", ">u8"), ("after", ">u4")])
 _MAGIC = int.from_bytes(MAGIC, "big")
+_KEY_MAGIC = int.from_bytes(KEY_MAGIC, "big")
 _MAX_COUNTER = 2**64 - 1
 ENVELOPE_SIZE = _HEADER.size
 MAX_ENVELOPED = MAX_DELIVERABLE - ENVELOPE_SIZE
@@ -67,7 +70,21 @@ def envelope_runs(messages: Sequence[bytes]) -> list[tuple[Envelope | None, int]
     """
     if len(messages) < 2:
         return [(unwrap(data), 1) for data in messages]
+    return _split_runs(messages, _header_columns(messages) if len(messages) >= NUMPY_MINIMUM else None)
+
+
+def keyed_envelope_runs(messages: Sequence[bytes]) -> tuple[list[tuple[Envelope | None, int]], bool]:
+    """Return the result of :func:`envelope_runs`, and whether one of the messages may have a key."""
+    if len(messages) == 1:
+        data = messages[0]
+        return [(unwrap(data), 1)], data.startswith(KEY_MAGIC, ENVELOPE_SIZE)
     headers = _header_columns(messages) if len(messages) >= NUMPY_MINIMUM else None
+    if headers is None or headers.dtype is not _KEYED_DTYPE:
+        return _split_runs(messages, headers), may_have_keys(messages, ENVELOPE_SIZE)
+    return _split_runs(messages, headers), bool((headers["after"] == _KEY_MAGIC).any())
+
+
+def _split_runs(messages: Sequence[bytes], headers: NDArray[np.void] | None) -> list[tuple[Envelope | None, int]]:
     if headers is not None:
         enveloped, publishers, counters = headers["magic"] == _MAGIC, headers["publisher"], headers["counter"]
         rises = (publishers[1:] == publishers[:-1]) & (counters[1:] - counters[:-1] == 1) & (counters[1:] != 0)
@@ -92,12 +109,19 @@ def envelope_runs(messages: Sequence[bytes]) -> list[tuple[Envelope | None, int]
 
 
 def _header_columns(messages: Sequence[bytes]) -> NDArray[np.void] | None:
-    """Return the first bytes of messages as envelope columns, or ``None`` if a message is too short for an envelope."""
-    size = len(messages[0])
-    if size >= ENVELOPE_SIZE and len(set(map(len, messages))) == 1:
-        return np.ndarray((len(messages),), _HEADER_DTYPE, b"".join(messages), 0, (size,))
-    heads = b"".join([data[:ENVELOPE_SIZE] for data in messages])
-    return np.frombuffer(heads, _HEADER_DTYPE) if len(heads) == len(messages) * ENVELOPE_SIZE else None
+    """Return the first bytes of messages as envelope columns, or ``None`` if a message is too short for an envelope.
+
+    Unless a message is too short for it, the column ``after`` has the 4 bytes that follow.
+    """
+    sizes = set(map(len, messages))
+    shortest = min(sizes)
+    if shortest < ENVELOPE_SIZE:
+        return None
+    kind = _HEADER_DTYPE if shortest < _KEYED_DTYPE.itemsize else _KEYED_DTYPE
+    if len(sizes) == 1:
+        return np.ndarray((len(messages),), kind, b"".join(messages), 0, (shortest,))
+    head = slice(0, kind.itemsize)
+    return np.frombuffer(b"".join([data[head] for data in messages]), kind)
 
 
 def envelope_columns(positions: Numbers, offsets: NDArray[np.uint32], payload: memoryview) -> Envelopes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fyrehose_twisted.errors import ConfigurationError
@@ -28,22 +28,27 @@ OK, LOST, REFUSED = "ok", "lost", "refused"
 """Values of ``status``. Only reads with keys of sealed payloads refuse."""
 
 
-def check_columns(names: Sequence[str]) -> tuple[str, ...]:
+def check_columns(names: Sequence[str], columns: Mapping[str, str] = COLUMNS) -> tuple[str, ...]:
     """Validate column names and return them.
+
+    :param columns: known columns.
 
     :raises ConfigurationError: if a name is unknown or repeated, or there are none.
     """
     for name in names:
-        if name not in COLUMNS:
-            raise ConfigurationError(f"there is no column {name!r}; known: {', '.join(COLUMNS)}")
+        if name not in columns:
+            raise ConfigurationError(f"there is no column {name!r}; known: {', '.join(columns)}")
     if not names or len(set(names)) != len(names):
         raise ConfigurationError(f"columns {', '.join(names)!r}: give at least one column, and each only once")
     return tuple(names)
 
 
-def ddl(names: Sequence[str] = RECORD) -> str:
-    """Return the schema of these columns as Spark DDL."""
-    return ", ".join(f"{name} {COLUMNS[name]}" for name in names)
+def ddl(names: Sequence[str] = RECORD, columns: Mapping[str, str] = COLUMNS) -> str:
+    """Return the schema of these columns as Spark DDL.
+
+    :param columns: types of the columns.
+    """
+    return ", ".join(f"{name} {columns[name]}" for name in names)
 
 
 def arrow_schema(names: Sequence[str] = RECORD) -> Any:

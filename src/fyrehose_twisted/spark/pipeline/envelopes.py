@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, MAGIC
+from fyrehose_twisted.fyrehose.wire.message_key import KEY_MAGIC, KEY_OVERHEAD
 from fyrehose_twisted.fyrehose.wire.term_start import MAGIC as TERM_MAGIC
 from fyrehose_twisted.fyrehose.wire.term_start import TERM_START_SIZE
 from fyrehose_twisted.repeats import WINDOW
@@ -16,7 +17,7 @@ PUBLISHER_SIZE = COUNTER_SIZE = NUMBER_SIZE = 8
 
 
 def unwrapped(rows: DataFrame) -> DataFrame:
-    """Remove envelopes from ``payload`` and add the columns ``publisher`` and ``counter``.
+    """Remove envelopes and keys from ``payload`` and add the columns ``publisher`` and ``counter``.
 
     :return: ``publisher`` is hexadecimal. Both columns are null without an envelope. ``counter`` is signed: values from
         2**63 on, which no publisher reaches, are reduced by 2**64.
@@ -30,7 +31,13 @@ def unwrapped(rows: DataFrame) -> DataFrame:
     enveloped = begins & (fn.length(payload) >= ENVELOPE_SIZE)
     publisher = fn.lower(fn.hex(fn.substring(payload, publisher_at, PUBLISHER_SIZE)))
     counter = fn.conv(fn.hex(fn.substring(payload, counter_at, COUNTER_SIZE)), 16, -10).cast("bigint")
-    bare = fn.expr(f"substring(payload, {ENVELOPE_SIZE + 1})")
+    length_at = ENVELOPE_SIZE + KEY_OVERHEAD
+    key_size = fn.conv(fn.hex(fn.substring(payload, length_at, 1)), 16, 10).cast("int")
+    keyed = (fn.substring(payload, ENVELOPE_SIZE + 1, len(KEY_MAGIC)) == fn.lit(KEY_MAGIC)) & (
+        fn.length(payload) >= length_at + key_size
+    )
+    start = fn.when(keyed, key_size + length_at + 1).otherwise(fn.lit(ENVELOPE_SIZE + 1))
+    bare = payload.substr(start, fn.length(payload))
     return rows.withColumns(
         {
             "payload": fn.when(enveloped, bare).otherwise(payload),

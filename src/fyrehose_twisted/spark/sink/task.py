@@ -8,6 +8,7 @@ from time import time
 from typing import Any, NamedTuple
 
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE
+from fyrehose_twisted.fyrehose.wire.message_key import escape_payloads
 from fyrehose_twisted.sealing.sealer import PayloadSealer
 from fyrehose_twisted.spark.sink.identity import CHUNK_ROWS, encode_scope, wrap_by_id, wrap_by_position
 from fyrehose_twisted.spark.sink.options import SinkOptions
@@ -66,7 +67,9 @@ class PublishTask:
     def _messages(
         self, part: list[SinkRow], number: int, place: bytes, unique: bytes, sealer: PayloadSealer | None
     ) -> Sequence[bytes]:
-        payloads = [row.payload for row in part]
+        payloads: Sequence[bytes] = [row.payload for row in part]
+        if not self.options.raw:
+            payloads = escape_payloads(payloads)
         keys = self.options.keys
         # Unkeyed hashes of payloads would let their readers confirm guesses.
         key = b"" if keys is None else keys.sealing_key.publisher_key(ENVELOPE_LABEL)

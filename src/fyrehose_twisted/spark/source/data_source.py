@@ -18,8 +18,8 @@ from pyspark.sql.datasource import (
 )
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.journal.arrow.schema import COLUMNS, ddl
 from fyrehose_twisted.spark.source.journal_locations import cached_reader
+from fyrehose_twisted.spark.source.key_column import SOURCE_COLUMNS, source_ddl
 from fyrehose_twisted.spark.source.options import ReadOptions, read_options
 from fyrehose_twisted.spark.source.partitions import make_partitions, read_partition
 from fyrehose_twisted.spark.source.planning import EpochRange, epoch_ranges
@@ -49,7 +49,7 @@ class FyrehoseDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns selected by the options. :raises ConfigurationError: if an option is invalid."""
-        return ddl(self._read_options(streaming=None).columns)
+        return source_ddl(self._read_options(streaming=None).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader."""
@@ -140,10 +140,10 @@ def schema_columns(schema: StructType) -> tuple[str, ...]:
     names = []
     for field in schema.fields:
         kind = field.dataType.simpleString().upper()
-        if kind != COLUMNS.get(field.name) or not field.nullable:
+        if kind != SOURCE_COLUMNS.get(field.name) or not field.nullable:
             not_null = "" if field.nullable else " NOT NULL"
             raise ConfigurationError(
-                f"the schema has {field.name} {kind}{not_null}; the source has {ddl(tuple(COLUMNS))}"
+                f"the schema has {field.name} {kind}{not_null}; the source has {source_ddl(tuple(SOURCE_COLUMNS))}"
             )
         names.append(field.name)
     return tuple(names)

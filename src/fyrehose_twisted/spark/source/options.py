@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.journal.arrow.schema import RECORD, check_columns
+from fyrehose_twisted.journal.arrow.schema import RECORD
 from fyrehose_twisted.process.secret import read_secret
 from fyrehose_twisted.sealing.key_file import read_key_ring
 from fyrehose_twisted.sealing.key_ring import KeyRing
@@ -23,6 +23,7 @@ from fyrehose_twisted.spark.source.journal_locations import (
     locations_on_server,
     paths_from_options,
 )
+from fyrehose_twisted.spark.source.key_column import check_source_columns
 
 EARLIEST, LATEST = "earliest", "latest"
 ROWS_PER_PARTITION = 1_000_000
@@ -150,7 +151,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None, directory:
         specs=_parse_specs(options),
         stream=options.get("stream", ""),
         streams=tuple(streams),
-        columns=RECORD if columns is None else check_columns([name.strip() for name in columns.split(",")]),
+        columns=RECORD if columns is None else check_source_columns([name.strip() for name in columns.split(",")]),
         start=start,
         end=end,
         max_rows=_parse_count(options, "maxOffsetsPerTrigger"),

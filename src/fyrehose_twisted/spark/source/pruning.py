@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fyrehose_twisted.journal.arrow.schema import COLUMNS
+from fyrehose_twisted.spark.source.key_column import SOURCE_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +27,7 @@ Load = Callable[[Iterable[str]], "DataFrame"]
 
 
 def query_pruned(
-    spark: SparkSession, query: str, view: str, load: Load, columns: Sequence[str] = tuple(COLUMNS)
+    spark: SparkSession, query: str, view: str, load: Load, columns: Sequence[str] = tuple(SOURCE_COLUMNS)
 ) -> DataFrame:
     """Run ``query``, reading only the columns that Spark's plan needs.
 

@@ -10,6 +10,7 @@ from fyrehose_twisted.journal.arrow import batches as arrow
 from fyrehose_twisted.journal.arrow.batches import RecordRange
 from fyrehose_twisted.sealing.opener import PayloadOpener
 from fyrehose_twisted.spark.source.journal_locations import reader_reaching
+from fyrehose_twisted.spark.source.key_column import KEY, stored_columns, with_keys
 from fyrehose_twisted.spark.source.opened_batches import open_batches
 from fyrehose_twisted.spark.source.planning import TaskRange
 
@@ -26,9 +27,11 @@ def read_ranges(
     :param openers: openers of the sealed streams.
     """
     for part in task_ranges:
-        rows = read_range(part, columns, fail_on_data_loss=fail_on_data_loss)
+        rows = read_range(part, stored_columns(columns), fail_on_data_loss=fail_on_data_loss)
         opener = openers.get(part.location.stream)
-        yield from rows if opener is None else open_batches(rows, opener)
+        if opener is not None:
+            rows = open_batches(rows, opener)
+        yield from rows if KEY not in columns else with_keys(rows, columns, part.location.stream)
 
 
 def read_range(task_range: TaskRange, columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from fyrehose_twisted.fyrehose.events import ClientCounters, MessageColumns, Messages
 from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import SendQueue
 from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MessageRun
-from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, Envelope, envelope_runs
+from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, Envelope, keyed_envelope_runs
 from fyrehose_twisted.fyrehose.wire.message_key import may_have_keys, split_key
 from fyrehose_twisted.interfaces import IPayloadOpener
 from fyrehose_twisted.repeats import EnvelopeRun as EnvelopeRun
@@ -47,18 +47,19 @@ class Deduplicator:
         if self._raw:
             return Messages([MessageColumns(numbers, run.times, run.messages, 0)])
         columns: list[MessageColumns] = []
-        row, runs = 0, envelope_runs(run.messages)
+        row = 0
+        runs, may_be_keyed = keyed_envelope_runs(run.messages)
         if len(runs) == 1:
             part, envelope = MessageColumns(numbers, run.times, run.messages, 0), runs[0][0]
-            return Messages(self._deliverable(part, envelope))
+            return Messages(self._deliverable(part, envelope, may_be_keyed))
         for envelope, count in runs:
             rows = slice(row, row + count)
             row += count
             part = MessageColumns(numbers[rows], run.times[rows], run.messages[rows], 0)
-            columns += self._deliverable(part, envelope)
+            columns += self._deliverable(part, envelope, may_be_keyed)
         return Messages(columns)
 
-    def _deliverable(self, part: MessageColumns, envelope: Envelope | None) -> list[MessageColumns]:
+    def _deliverable(self, part: MessageColumns, envelope: Envelope | None, may_be_keyed: bool) -> list[MessageColumns]:
         """Return what to deliver of a run of messages without envelopes, or of one publisher."""
         if envelope is not None and envelope.publisher == self._send_queue.publisher:
             self._send_queue.stream_completed(envelope.counter, len(part.payloads))
@@ -67,7 +68,7 @@ class Deduplicator:
         if envelope is None:
             return [part]
         columns = self._without_repeats(part, envelope)
-        return list(map(_split_keys, columns)) if may_have_keys(part.payloads, ENVELOPE_SIZE) else columns
+        return list(map(_split_keys, columns)) if may_be_keyed else columns
 
     def _opened(self, opener: IPayloadOpener, part: MessageColumns, first: Envelope | None) -> list[MessageColumns]:
         """Open sealed payloads. Those that are not authentic have no effect on what counts as a repeat."""

@@ -117,7 +117,8 @@ class SendQueue:
             check_unkeyed(payloads)
         else:
             payloads = escape_payloads(payloads)
-        longest, size = max(map(len, payloads)), sum(map(len, payloads))
+        sizes = list(map(len, payloads))
+        longest, size = max(sizes), sum(sizes)
         if longest > limit:
             raise MessageTooLarge(longest, limit)
         if (
