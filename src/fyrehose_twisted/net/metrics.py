@@ -25,6 +25,28 @@ def metrics_site(collector: Collector, pages: Mapping[str, Render] | None = None
     return WebSite([Route(path, {b"GET": get}) for path, get in routes.items()], config, reactor)
 
 
+class LabelledCollector(Collector):
+    """Collector of the metrics of similar collectors, with a label that tells them apart.
+
+    :param label: name of the label. Samples that have it keep their value.
+    :param collectors: collectors by the value of the label.
+    """
+
+    def __init__(self, label: str, collectors: Mapping[str, Collector]) -> None:
+        self._label = label
+        self._collectors = collectors
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each metric once, with the samples of all collectors."""
+        families: dict[str, Metric] = {}
+        for value, collector in self._collectors.items():
+            for family in collector.collect():
+                merged = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                for sample in family.samples:
+                    merged.samples.append(sample._replace(labels={self._label: value, **sample.labels}))
+        yield from families.values()
+
+
 class InfoCollector(Collector):
     """Collector of ``fyrehose_info``, a gauge of 1 whose labels describe the service.
 

@@ -35,7 +35,7 @@ DEFAULT_PORTS = (
 
 DEFAULTS = [
     (r"\bfyrehose (?:pub|sub|ping)\b", "--backbone", "-b", "127.0.0.1:2323"),
-    (r"\bfyrehose-backbone\b", "--port", "-p", "2323"),
+    (r"\bfyrehose-backbone\b(?!.* --stream )", "--port", "-p", "2323"),
     (r"\bfyrehose-(?:client|journal|frontend)\b", "--backbone", "-b", "127.0.0.1:2323"),
     (r"\bfyrehose-query\b", "--http", "--http", "tcp:8480"),
     (r"\bfyrehose-frontend\b", "--http", "--http", "tcp:8481"),

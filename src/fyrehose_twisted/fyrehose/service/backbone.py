@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from prometheus_client.registry import Collector
+from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
 
 from fyrehose_twisted.fyrehose.config import BackboneConfig, check_exposure
@@ -16,10 +17,13 @@ from fyrehose_twisted.fyrehose.service.connect import DatagramService, warn_if_b
 from fyrehose_twisted.fyrehose.service.metrics import BackboneCollector
 from fyrehose_twisted.host_addresses import address_fields, format_address
 from fyrehose_twisted.interfaces import ISequenceStore
+from fyrehose_twisted.net.metrics import LabelledCollector
 from fyrehose_twisted.net.metrics_port import MetricsPort
 from fyrehose_twisted.net.udp import DatagramPort
 from fyrehose_twisted.process.sd_notify import systemd_notifier
 from fyrehose_twisted.process.sighup import ReloadOnHup, diff
+from fyrehose_twisted.web.metrics import MetricsPage
+from fyrehose_twisted.wording import pluralize
 
 
 class MulticastSending(NamedTuple):
@@ -92,6 +96,9 @@ class BackboneService(DatagramService):
         self._reloading.start()
         self._report_start()
         self._metrics.listen(*self._collectors(), on_failure=self.fail)
+        self._report_ready()
+
+    def _report_ready(self) -> None:
         systemd_notifier.ready(self.reactor, self._describe())
 
     def _report_start(self) -> None:
@@ -151,3 +158,69 @@ class BackboneService(DatagramService):
         changes = diff(self.protocol.config, config)
         self.protocol.reconfigure(config)
         return changes
+
+
+class StreamService(BackboneService):
+    """Backbone of one of the streams of :class:`StreamsService`.
+
+    :param stream: URI of the stream.
+    """
+
+    def __init__(self, stream: str, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.stream = stream
+
+    def collector(self) -> Collector:
+        """Return a collector of its metrics, without a label for the stream."""
+        return BackboneCollector(self.protocol)
+
+    def _report_start(self) -> None:
+        bound = self._port.getHost()
+        self.log.info("{stream} is at {place}", stream=self.stream, **address_fields((bound.host, bound.port)))
+        super()._report_start()
+
+    def _report_ready(self) -> None:
+        """Leave it to the service of all streams."""
+
+
+class StreamsService(MultiService):
+    """Backbones of several streams in one process. If one fails, all stop with it.
+
+    ``/metrics`` has the metrics of all streams, with a label for the stream. ``/streams/NAME/metrics`` and
+    ``/streams/NAME/clients`` are those of a backbone of one stream.
+
+    :param services: backbones by name of the stream.
+    :param metrics: see :class:`BackboneService`.
+    """
+
+    def __init__(
+        self, services: Mapping[str, StreamService], *, metrics: str | None = None, reactor: Any = None
+    ) -> None:
+        super().__init__()
+        if reactor is None:
+            from twisted.internet import reactor
+        self.reactor = reactor
+        self.streams = services
+        pages = {}
+        for name, service in services.items():
+            service.setServiceParent(self)
+            pages[f"/streams/{name}/metrics"] = MetricsPage([service.collector()]).get
+            pages[f"/streams/{name}/clients"] = ClientsPage(service.protocol).get
+        self._metrics = MetricsPort(reactor, metrics, pages)
+
+    def startService(self) -> None:
+        """Twisted: start all streams, then serve their metrics."""
+        super().startService()
+        collectors = {service.stream: service.collector() for service in self.streams.values()}
+        on_failure = next(iter(self.streams.values())).fail
+        self._metrics.listen(LabelledCollector("stream", collectors), on_failure=on_failure)
+        systemd_notifier.ready(self.reactor, f"serving {pluralize(len(self.streams), 'stream')}")
+
+    def stopService(self) -> Deferred[None]:
+        """Twisted: stop, and store the last number of each stream."""
+        stopped = super().stopService()
+        return Deferred.fromCoroutine(self._stop(stopped))
+
+    async def _stop(self, stopped: Deferred[Any]) -> None:
+        await self._metrics.close()
+        await stopped

@@ -132,10 +132,10 @@ class SubscriberOptions(BackboneOptions, StreamNameOption, MetricsOption):
     optFlags = [MULTICAST_FLAG]
 
 
-def check_stream_name(name: str) -> None:
-    """Check the value of ``--name``. :raises UsageError: if it is not a valid stream name."""
+def check_stream_name(name: str, option: str = "name") -> None:
+    """Check the value of ``option``. :raises UsageError: if it is not a valid stream name."""
     if not name or len(name) > 128 or not set(name) <= _NAME_CHARACTERS or name.startswith("."):
-        raise UsageError(f"--name {name!r}: use lower-case letters, digits, '-', '_' and '.', at most 128")
+        raise UsageError(f"--{option} {name!r}: use lower-case letters, digits, '-', '_' and '.', at most 128")
 
 
 def check_interface(text: str, option: str = "interface") -> str:
