@@ -34,11 +34,13 @@ from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
     Participants,
     StreamProgress,
 )
+from fyrehose_twisted.fyrehose.simulation.invariants.keys import KeysDelivered, framed, key_of
 from fyrehose_twisted.fyrehose.simulation.invariants.memory import MemoryBounded
 from fyrehose_twisted.fyrehose.simulation.invariants.repair import LossOnlyAfterRetries, RequestsForwarded
 from fyrehose_twisted.fyrehose.simulation.journal_hosts import JournalHost
 from fyrehose_twisted.fyrehose.simulation.participants import BACKBONE, BackboneHost, Participant
 from fyrehose_twisted.fyrehose.wire.codec import decode
+from fyrehose_twisted.fyrehose.wire.message_key import KEY_MAGIC, add_key
 from fyrehose_twisted.fyrehose.wire.packets import Deliver, Dialect, Push
 from fyrehose_twisted.sim import fault_generators
 from fyrehose_twisted.sim.crash_mode import CrashMode
@@ -101,6 +103,7 @@ class FyrehoseScenario(Scenario):
 
     :cvar messages: number of messages published before the final ones.
     :cvar large_share: share of messages with up to 20,000 bytes; the others have about 20.
+    :cvar keyed: whether messages with envelopes have keys, or look as if they had one.
     :cvar pause_count: number of times that an application pauses delivery for a while.
     :cvar fault_counts: minimum and maximum number of faults of a run.
     :cvar secret: shared secret of the backbone and its clients, or ``None``.
@@ -109,6 +112,7 @@ class FyrehoseScenario(Scenario):
     profiles: ClassVar[Sequence[ClientProfile]] = ALL_PROFILES
     messages: ClassVar[int] = 800
     large_share: ClassVar[float] = 0.02
+    keyed: ClassVar[bool] = False
     pause_count: ClassVar[int] = 20
     fault_counts: ClassVar[tuple[int, int]] = (25, 60)
     secret: ClassVar[bytes | None] = None
@@ -173,6 +177,8 @@ class FyrehoseScenario(Scenario):
             MemoryBounded(participants),
         ):
             self.add_invariant(invariant)
+        if self.keyed:
+            self.add_invariant(KeysDelivered(participants))
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
@@ -275,11 +281,16 @@ class FyrehoseScenario(Scenario):
         payload = b"%s/%d %s" % (publisher.name.encode(), self.operations, text)
         if self.rng.random() < self.large_share:
             payload += bytes(self.rng.randrange(20_000))
+        message = sent = payload
+        if self.keyed and not publisher.config.outbox.raw:
+            data = KEY_MAGIC + payload if self.operations % 4 == 0 else payload
+            key = key_of(data)
+            message, sent = data if key is None else add_key(data, key), framed(data)
 
         def publish(client: Client, now: float) -> None:
             try:
-                ticket = client.publish(payload, now, kept=publisher.kept)
-                publisher.application.payloads[ticket] = payload
+                ticket = client.publish(message, now, kept=publisher.kept)
+                publisher.application.payloads[ticket] = sent
             except PublishQueueFull:
                 self.network.counters["refused to publish"] += 1
 

@@ -75,9 +75,8 @@ def envelope_runs(messages: Sequence[bytes]) -> list[tuple[Envelope | None, int]
 
 def keyed_envelope_runs(messages: Sequence[bytes]) -> tuple[list[tuple[Envelope | None, int]], bool]:
     """Return the result of :func:`envelope_runs`, and whether one of the messages may have a key."""
-    if len(messages) == 1:
-        data = messages[0]
-        return [(unwrap(data), 1)], data.startswith(KEY_MAGIC, ENVELOPE_SIZE)
+    if len(messages) < 2:
+        return envelope_runs(messages), any(data.startswith(KEY_MAGIC, ENVELOPE_SIZE) for data in messages)
     headers = _header_columns(messages) if len(messages) >= NUMPY_MINIMUM else None
     if headers is None or headers.dtype is not _KEYED_DTYPE:
         return _split_runs(messages, headers), may_have_keys(messages, ENVELOPE_SIZE)
