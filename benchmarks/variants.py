@@ -36,11 +36,15 @@ def add_role_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_role(
-    options: argparse.Namespace, config: ClientConfig, prepare: Callable[[Any], None] = lambda client: None
+    options: argparse.Namespace,
+    config: ClientConfig,
+    prepare: Callable[[Any], None] = lambda client: None,
+    make_payload: Callable[[bytes], bytes] = lambda data: data,
 ) -> None:
     """Run a publisher or subscriber in this process, and print its figure.
 
     :param prepare: called with the protocol before it joins.
+    :param make_payload: returns what is published for the data of a message.
     """
     from twisted.internet import task
     from twisted.internet.defer import Deferred
@@ -73,7 +77,7 @@ def run_role(
         begun = time.process_time()
         for _ in range(options.messages // BATCH):
             await client.when_room()
-            client.publish_many([data] * BATCH)
+            client.publish_many([make_payload(data) for _ in range(BATCH)])
         while client.pending:
             await task.deferLater(reactor, 0.002, lambda: None)
         return (time.process_time() - begun) / options.messages
@@ -87,7 +91,7 @@ def run_role(
         times = []
         for number in range(options.messages):
             client.wanted, arrived, begun = number + 1, client.arrived, time.perf_counter()
-            client.publish(data)
+            client.publish(make_payload(data))
             await arrived
             times.append(time.perf_counter() - begun)
         return median(times)

@@ -113,6 +113,14 @@ SEAL = {
         rows=("publisher", "subscriber"),
     ),
 }
+KEYS = {
+    "keys": Table(
+        "A message of 128 bytes, with and without a key of 8 bytes",
+        ours=("plain", "key of 8 bytes"),
+        ratios=(Ratio("keys of plain", "key of 8 bytes", ("plain",)),),
+        plot="",
+    ),
+}
 MACS = {
     "mac": Table(
         "A message of 128 bytes, with and without a MAC",
@@ -454,6 +462,7 @@ GROUPS = (
     RACE,
     STAGES,
     SEAL,
+    KEYS,
     MACS,
     FOOTPRINT,
     LOSS,
