@@ -25,13 +25,14 @@ from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.events import MessagesDelivered
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, MAX_ENVELOPED, Envelope, unwrap
+from fyrehose_twisted.fyrehose.wire.message_key import KEY_MAGIC, add_key, split_key
 from fyrehose_twisted.spark.sink import make_stream_writer, make_writer, publish
 from fyrehose_twisted.spark.sink.identity import encode_scope, wrap_by_id, wrap_by_position
 from fyrehose_twisted.spark.sink.ledger import FinishedBatches, Ledger
 from fyrehose_twisted.spark.sink.options import sink_options
 from fyrehose_twisted.spark.sink.publisher import BlockingPublisher, resolve_backbone, resolve_backbones
-from fyrehose_twisted.spark.sink.rows import RowExtractor, RowNotPublishable, chunks, row_to_json
-from fyrehose_twisted.spark.sink.task import Receipt
+from fyrehose_twisted.spark.sink.rows import RowExtractor, RowNotPublishable, RowTooLarge, chunks, row_to_json
+from fyrehose_twisted.spark.sink.task import PublishTask, Receipt
 from fyrehose_twisted.spark.sink.threaded_client import ThreadedClient, bind_towards
 from fyrehose_twisted.spark.sink.writer import PublishedPartition
 
@@ -126,6 +127,33 @@ def test_payloads_are_read_from_a_column() -> None:
     assert rows(texts, *columns) == [(b"a", b""), (b"\xff", b""), (b"", b"")]
     assert rows(texts, *columns, column="text", idColumn="n") == [("ä".encode(), b"3"), (b"b", b"4"), (b"c", b"-5")]
     assert [row[1] for row in rows(texts, *columns, idColumn="text")] == ["ä".encode(), b"b", b"c"]
+
+
+def test_keys_are_read_from_a_column() -> None:
+    table = {"payload": [b"a", b"b", b"c"], "place": ["hall", None, "ü"], "n": [7, 8, 9]}
+    columns = ("payload:binary", "place:string", "n:bigint")
+    found = rows(table, *columns, keyColumn="place", idColumn="n")
+    assert found == [(add_key(b"a", b"hall"), b"7"), (b"b", b"8"), (add_key(b"c", "ü".encode()), b"9")]
+    assert [row[0] for row in rows(table, *columns, keyColumn="n")] == [
+        add_key(data, key) for data, key in ((b"a", b"7"), (b"b", b"8"), (b"c", b"9"))
+    ]
+    with pytest.raises(RowNotPublishable, match="row 1 of partition 7, counted from 0: key of 256 bytes"):
+        rows({"payload": [b"a", b"b"], "key": [b"k", b"k" * 256]}, "payload:binary", "key:binary", keyColumn="key")
+    with pytest.raises(ConfigurationError, match="keyColumn 'nowhere' is not in the table"):
+        rows(table, *columns, keyColumn="nowhere")
+    with pytest.raises(ConfigurationError, match="raw and keyColumn exclude each other"):
+        sink_options({"backbone": BACKBONE, "keyColumn": "n", "raw": "true"})
+    with pytest.raises(RowTooLarge):
+        rows({"payload": [bytes(MAX_ENVELOPED)], "n": [1]}, "payload:binary", "n:bigint", keyColumn="n")
+
+
+def test_a_published_row_has_its_key(subscriber: Subscriber, backbone: str) -> None:
+    options = sink_options({"backbone": backbone, "keyColumn": "place"})
+    table = pyarrow.table({"payload": [b"21", KEY_MAGIC + b"\x01kx"], "place": ["hall", None]})
+    task = PublishTask(options, RowExtractor(options, schema_of("payload:binary", "place:string")))
+    task.publish(table.to_batches(), 0, "scope")
+    messages = [split_key(data, ENVELOPE_SIZE) for data in subscriber.take()]
+    assert messages == [(b"hall", b"21"), (None, KEY_MAGIC + b"\x01kx")]
 
 
 def test_rows_without_a_payload_column_are_json() -> None:

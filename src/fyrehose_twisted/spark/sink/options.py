@@ -36,6 +36,7 @@ class SinkOptions:
     :ivar column: column to publish; ``None`` for ``payload``, or the row as JSON if there is no such column.
     :ivar id_column: column of message ids; ``None`` to identify messages by position.
     :ivar id_scope: scope within which ids are unique; ``None`` for the query or the single write.
+    :ivar key_column: column of message keys; ``None`` for messages without keys.
     :ivar raw: publish payloads without an envelope.
     :ivar ack_timeout: seconds to wait for the backbone's first answer.
     :ivar publish_timeout: seconds to wait for the acknowledgement of a message.
@@ -48,6 +49,7 @@ class SinkOptions:
     column: str | None = None
     id_column: str | None = None
     id_scope: str | None = None
+    key_column: str | None = None
     raw: bool = False
     ack_timeout: float = ACK_TIMEOUT
     publish_timeout: float = PUBLISH_TIMEOUT
@@ -94,6 +96,8 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     raw, id_column, id_scope = _parse_flag(options, "raw"), options.get("idcolumn"), options.get("idscope")
     if raw and id_column is not None:
         raise ConfigurationError("raw and idColumn exclude each other: ids are sent in the envelope")
+    if raw and "keycolumn" in options:
+        raise ConfigurationError("raw and keyColumn exclude each other: a key requires an envelope")
     if id_scope is not None and id_column is None:
         raise ConfigurationError("idScope requires idColumn")
     if options.get("signkeyfile") and not options.get("sealkeyfile"):
@@ -103,6 +107,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         column=options.get("column"),
         id_column=id_column,
         id_scope=id_scope,
+        key_column=options.get("keycolumn"),
         raw=raw,
         ack_timeout=_parse_seconds(options, "ackTimeout", ACK_TIMEOUT),
         publish_timeout=_parse_seconds(options, "publishTimeout", PUBLISH_TIMEOUT),

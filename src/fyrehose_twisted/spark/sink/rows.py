@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fyrehose_twisted.errors import ConfigurationError, LocalError, MessageTooLarge
+from fyrehose_twisted.fyrehose.wire.message_key import add_key
 from fyrehose_twisted.spark.sink.options import SinkOptions
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _NO_JSON = ("variant", "geometry", "geography")
 
 
 class RowNotPublishable(LocalError):
-    """A row has no payload, or no id."""
+    """A row has no payload, no id, or a key of a wrong size."""
 
 
 class RowTooLarge(MessageTooLarge):
@@ -43,7 +44,7 @@ class SinkRow(NamedTuple):
 
 
 class RowExtractor:
-    """Extractor of payloads and ids from record batches. Spark pickles it to workers.
+    """Extractor of payloads, with their keys, and ids from record batches. Spark pickles it to workers.
 
     :raises ConfigurationError: if the table lacks a column that the options require, or its type is not allowed.
     """
@@ -57,7 +58,12 @@ class RowExtractor:
         column = options.column
         if column is None and kinds.get(PAYLOAD) in _BYTES:
             column = PAYLOAD
-        for option, name, allowed in (("column", column, _BYTES), ("idColumn", options.id_column, _IDS)):
+        columns = (
+            ("column", column, _BYTES),
+            ("idColumn", options.id_column, _IDS),
+            ("keyColumn", options.key_column, _IDS),
+        )
+        for option, name, allowed in columns:
             if name is None:
                 continue
             if name not in kinds:
@@ -72,18 +78,20 @@ class RowExtractor:
             raise ConfigurationError(f"column {name!r} is {kinds[name].upper()}, which has no JSON form: cast it")
         self._column = column
         self._id_column = options.id_column
+        self._key_column = options.key_column
         self._limit = options.max_payload
 
     def extract(self, batches: Iterable[Any], partition: int) -> Iterator[SinkRow]:
         """Yield the rows of Arrow record batches.
 
-        :raises RowNotPublishable: if a row has no payload, or no id.
+        :raises RowNotPublishable: if a row has no payload, no id, or a key of a wrong size.
         :raises RowTooLarge: if a row exceeds a datagram.
         """
         number = 0
         for batch in batches:
             payloads = self._payloads(batch)
             ids = None if self._id_column is None else map(_id_bytes, batch.column(self._id_column).to_pylist())
+            keys = None if self._key_column is None else map(_id_bytes, batch.column(self._key_column).to_pylist())
             for payload in payloads:
                 row_id = b"" if ids is None else next(ids)
                 if payload is None or row_id is None:
@@ -92,6 +100,9 @@ class RowExtractor:
                         f"row {number:,} of partition {partition}, counted from 0, has no {what}: it is null;"
                         f' exclude such rows with .where("{what} is not null")'
                     )
+                key = None if keys is None else next(keys)
+                if key is not None:
+                    payload = _add_key(payload, key, number, partition)
                 if len(payload) > self._limit:
                     raise RowTooLarge(len(payload), self._limit, number, partition)
                 yield SinkRow(payload, row_id)
@@ -101,6 +112,13 @@ class RowExtractor:
         if self._column is not None:
             return map(_to_bytes, batch.column(self._column).to_pylist())
         return map(row_to_json, batch.to_pylist(maps_as_pydicts="strict"))
+
+
+def _add_key(payload: bytes, key: bytes, row: int, partition: int) -> bytes:
+    try:
+        return add_key(payload, key)
+    except ConfigurationError as error:
+        raise RowNotPublishable(f"row {row:,} of partition {partition}, counted from 0: {error}") from None
 
 
 def chunks(rows: Iterable[SinkRow], size: int) -> Iterator[list[SinkRow]]:
