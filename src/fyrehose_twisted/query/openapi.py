@@ -27,7 +27,8 @@ from fyrehose_twisted.web.openapi import (
 
 _POSITION: Schema = {"type": "string", "pattern": "^([0-9]{1,19}:)?[0-9]{1,19}$"}
 _LAST_EVENT_ID: Schema = {"type": "string", "pattern": "^(([0-9]{1,19}:)?[0-9]{1,19})?$"}
-_KEY: Schema = {"type": "string", "pattern": "^[ -~]+$", "minLength": 1, "maxLength": MAX_KEY}
+_KEY: Schema = {"type": "string", "minLength": 1}
+"""Key of a message. Its limit is one of bytes, which a schema of characters cannot express."""
 _ANY_BYTES = f"; any bytes are accepted, percent-encoded, up to {MAX_KEY}"
 _TIME: Schema = {"type": "string", "pattern": "^[0-9]{1,11}(\\.[0-9]{1,6})?$"}
 

@@ -79,7 +79,7 @@ def describe_openapi(config: FrontendConfig, *, token: bool, kept: int = 0) -> S
                 "key",
                 "key of the message, or of each message, by which readers select; any bytes are accepted,"
                 f" percent-encoded, up to {MAX_KEY}",
-                {"type": "string", "pattern": "^[ -~]+$", "minLength": 1, "maxLength": MAX_KEY},
+                {"type": "string", "minLength": 1},
             ),
         ],
         "requestBody": request_body(
