@@ -42,12 +42,14 @@ STATE = {
     "waiting": 0,
     "expected": 17,
     "counts": {"said": 1_000},
+    "summary": "member, follows b",
     "later": "something that is not known here",
 }
 
 
 SHOWN = """\
 network default of 3 nodes, seen from a (7)
+member, follows b
 cohort in term 1,234: 9 inducted it
 b?[2J (9) leads; 2 have to agree
 IRC is closed; 0 lines queued for it; the next line from it is 17

@@ -367,3 +367,37 @@ def joined(events: list[Any]) -> list[Any]:
             else [event]
         )
     ]
+
+
+def summary(host: Host) -> str:
+    text: str = host.node.state(host.net.now).summary
+    return text
+
+
+def test_status_says_in_words_what_each_node_waits_for(net: Net) -> None:
+    lone = net.node("lone", 9)
+    assert summary(lone) == "in no network and without a link"
+    first = net.node("a", 1, bootstrap=True, network_size=5)
+    net.run(1.0)
+    assert summary(first) == "founder, waits for 2 more"
+    second = net.node("b", 2, (1,), network_size=5)
+    assert net.run(30.0, lambda: second.node.leader == first.id)
+    assert [summary(first), summary(second)] == [
+        "founder, waits for 1 more",
+        "member, but 1 more must join before a leader can be elected",
+    ]
+    third = net.node("c", 3, (1, 2), network_size=5)
+    assert net.run(30.0, lambda: first.irc_online and third.node.leader == first.id)
+    net.run(6.0)
+    assert [summary(host) for host in (first, second, third)] == ["leader, on IRC", *["member, follows a"] * 2]
+    first.kill()
+    assert net.run(60.0, lambda: second.node.role is not Role.COHORT)
+    assert summary(second) in (
+        "voter, waits for the outcome of an election",
+        "candidate, waits for the votes of a quorum",
+    )
+
+
+def test_node_that_left_says_so(trio: tuple[Host, Host, Host], net: Net) -> None:
+    trio[1].node.leave(net.now)
+    assert summary(trio[1]) == "stopped"

@@ -32,6 +32,8 @@ def format_status(state: dict[str, Any]) -> Iterable[str]:
 def _describe(state: dict[str, Any]) -> Iterable[str]:
     size = "any number of nodes" if state["size"] is None else pluralize(state["size"], "node")
     yield f"network {state['network']} of {size}, seen from {state['tag']} ({_id(state['id'])})"
+    if state.get("summary"):  # Nodes of earlier versions have none.
+        yield state["summary"]
     yield f"{state['role']} in term {state['term']:,}: {state['why']}"
     leader = state["leader"]
     if leader is None:

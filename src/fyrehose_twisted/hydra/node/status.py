@@ -7,6 +7,7 @@ from typing import NamedTuple
 from fyrehose_twisted.hydra.events import Role
 from fyrehose_twisted.hydra.node.context import NodeContext
 from fyrehose_twisted.hydra.node.link_table import link_address, link_name
+from fyrehose_twisted.wording import pluralize
 
 
 class PeerStatus(NamedTuple):
@@ -59,6 +60,8 @@ class NodeStatus(NamedTuple):
     """Sequence number of the next line from IRC."""
     counts: dict[str, int]
     """Counters since the start."""
+    summary: str
+    """What the node does and what it waits for, in words."""
 
 
 def snapshot(
@@ -99,4 +102,36 @@ def snapshot(
         waiting,
         expected,
         dict(context.counters),
+        _summarize(context, on_irc=irc == "open", has_lease=left is not None or not context.has_fixed_quorum),
     )
+
+
+def _summarize(context: NodeContext, *, on_irc: bool, has_lease: bool) -> str:
+    """Describe what a node does, and what it waits for."""
+    missing = context.quorum - len(context.registry)
+    match context.role:
+        case Role.OUTSIDER:
+            links = len(list(context.links))
+            return (
+                f"in no network; knocks over {pluralize(links, 'link')}"
+                if links
+                else "in no network and without a link"
+            )
+        case Role.GONE:
+            return "stopped"
+        case Role.LEADER if context.bootstrapping:
+            return f"founder, waits for {max(missing, 1)} more"
+        case Role.LEADER if not has_lease:
+            return "leader, waits for the answers of a quorum"
+        case Role.LEADER:
+            return "leader, on IRC" if on_irc else "leader, not on IRC yet"
+        case _ if missing > 0:
+            return f"member, but {missing} more must join before a leader can be elected"
+        case Role.COHORT if context.leader is not None:
+            leader = context.registry.get(context.leader)
+            return f"member, follows {(leader.tag if leader is not None else '') or context.leader}"
+        case Role.NOMINEE:
+            return "candidate, waits for the votes of a quorum"
+        case Role.VOTER:
+            return "voter, waits for the outcome of an election"
+    return "member, waits for an election"
