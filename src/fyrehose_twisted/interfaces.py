@@ -598,5 +598,28 @@ class IBot(Interface):
         """Handle the start (``True``) or end of this node's leadership."""
 
 
+class IStatefulBot(IBot):
+    """Bot whose state is handed over to nodes that lack it: new ones, and those that missed lines."""
+
+    def snapshot() -> Any:
+        """Return the state as bytes, at most 1 MiB. Equal states have to give equal bytes."""
+
+    def restore(state: bytes) -> None:
+        """Replace the state by one that :meth:`snapshot` returned on another node.
+
+        :raises ValueError: if it is not usable; the state then stays as it is.
+        """
+
+
+class IViewBot(Interface):
+    """Bot that wants to know who is in the channels."""
+
+    def view_attached(view: Any) -> None:
+        """Take an :class:`~fyrehose_twisted.hydra.irc.view.IrcView`, which follows the lines from now on.
+
+        It is up to date when the bot gets a line: it includes that line.
+        """
+
+
 if not TYPE_CHECKING:
     __getattr__ = renamed(__name__, {"Drained": "Outputs"})

@@ -16,8 +16,9 @@ from fyrehose_twisted.hydra.service.tap import Options
 from fyrehose_twisted.hydra.transports.link_url import EXAMPLES, parse_link
 from fyrehose_twisted.hydra.wire import messages
 from fyrehose_twisted.hydra.wire.codec import HydraCodec
-from fyrehose_twisted.hydra.wire.lines import MAX_TOKEN, untag
+from fyrehose_twisted.hydra.wire.lines import MAX_TOKEN, command_of, untag
 from fyrehose_twisted.hydra.wire.messages import E_RECV, E_SEND, Keepalive, Malformed, Message, Recv, Send
+from fyrehose_twisted.hydra.wire.state_lines import STATE_COMMAND, WANT, Snapshot, encode_snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "fyrehose_twisted" / "hydra"
@@ -61,12 +62,16 @@ def test_all_irc_commands_are_documented() -> None:
 
 def test_lines_on_the_hydra_page_are_valid_messages() -> None:
     shown = re.findall(r"^    ((?:PING|SEND|RECV) .*)$", page("protocol/hydra"), re.MULTILINE)
-    assert len(shown) == 3
+    assert len(shown) == 5
     for line in shown:
         [message] = HydraCodec().decoder().feed(line.encode() + b"\r\n")
         assert HydraCodec().encode(message) == line.encode() + b"\r\n"
-        if isinstance(message, Send | Recv):
+        if isinstance(message, Send | Recv) and command_of(message.line) != STATE_COMMAND:
             assert untag(message.line)[0] == "9b2c41.7"
+    wanted = [line.split(" ", 2)[2].encode() for line in shown if "WANT" in line]
+    told = [line.split(" ", 2)[2].encode() for line in shown if "STATE" in line]
+    assert [untag(line)[1] for line in wanted] == [WANT]
+    assert told == encode_snapshot(Snapshot("irc", b'{"term":7}'))
 
 
 def test_limits_on_the_hydra_page_match_the_code() -> None:

@@ -20,6 +20,9 @@ from twisted.python.failure import Failure
 
 from fyrehose_twisted.hydra.events import Outcome
 from fyrehose_twisted.hydra.irc.active import ActiveConnection, Channel, IrcConfig
+from fyrehose_twisted.hydra.irc.bots import parse_line
+from fyrehose_twisted.hydra.irc.nick_service import NickServiceConfig
+from fyrehose_twisted.hydra.irc.view import IrcView
 from fyrehose_twisted.hydra.node.relay.pending_replies import PendingReplies
 from fyrehose_twisted.hydra.service.config import HydraConfig
 from fyrehose_twisted.hydra.service.service import HydraService
@@ -221,6 +224,74 @@ async def test_split_message_arrives_complete(
         assert bot.connection.say(line)
     heard = await deferToThread(stranger.wait_for, rb" PRIVMSG #c :", 1 + len(parts))
     assert heard == [b":%b %b" % (prefix, line) for line in (whole, *parts)]
+
+
+def view_of(bot: Active) -> IrcView:
+    """Return the view that nodes get from the lines of a connection."""
+    view = IrcView()
+    for number, line in enumerate(bot.lines):
+        view.line_received(parse_line(line, 1, number))
+    return view
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest_twisted.ensureDeferred
+async def test_members_and_operators_are_known_from_the_relayed_lines(
+    kind: str, start_ircd: StartIrcd, irc_stranger: JoinIrc, active: Callable[..., Active]
+) -> None:
+    ircd = start_ircd(kind)
+    anna = await deferToThread(irc_stranger, ircd, "anna", "#c")
+    bob = await deferToThread(irc_stranger, ircd, "bob", "#c")
+    anna.say("MODE #c +v anna", "MODE #c +v bob")
+    await deferToThread(bob.wait_for, rb" MODE #c \+v :?bob")
+    bot = active(ircd.address)
+    await bot.is_told("opened")
+    await until(lambda: view_of(bot).is_in("#c", "bob"), lambda: str(bot.lines[-12:]) + str(bob.lines[-6:]))
+    view = view_of(bot)
+    assert view.nick == "bot"
+    assert view.members("#c") == {"anna": "ov", "bob": "v", "bot": ""}
+
+    carl = await deferToThread(irc_stranger, ircd, "carl", "#c")
+    anna.say("MODE #c +b-v+o *!*@spam.example bob carl", "MODE #c -o anna")
+    await deferToThread(anna.wait_for, rb" MODE #c -o :?anna")
+    carl.say("NICK Carla", "KICK #c bob :out", "MODE #c +l 50", "MODE #c +o bot")
+    await until(lambda: view_of(bot).is_op("#c", "bot"), lambda: str(bot.lines[-12:]) + str(bob.lines[-6:]))
+    assert view_of(bot).members("#c") == {"anna": "v", "Carla": "o", "bot": "o"}
+
+    for line in (b"MODE #c +i", b"INVITE bob #c", b"NICK robot", b"JOIN #new"):
+        assert bot.connection.say(line)
+    await deferToThread(bob.wait_for, rb" INVITE bob :?#c")
+    bob.say("JOIN #c")
+    anna.say("QUIT :bye")
+    await until(
+        lambda: view_of(bot).is_in("#c", "bob") and not view_of(bot).is_in("#c", "anna"), lambda: str(bot.lines)
+    )
+    view = view_of(bot)
+    assert view.members("#c") == {"Carla": "o", "bob": "", "robot": "o"}
+    assert (view.nick, view.joined) == ("robot", ["#c", "#new"])
+    assert [channel.name for channel in view.to_join([])] == ["#c", "#new"]
+    assert bot.connection.prefix.startswith(b"robot!")
+    assert await bot.close() == "the test is over"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest_twisted.ensureDeferred
+async def test_nick_service_is_told_the_password_and_nobody_else(
+    kind: str, start_ircd: StartIrcd, irc_stranger: JoinIrc, active: Callable[..., Active]
+) -> None:
+    ircd = start_ircd(kind)
+    service = await deferToThread(irc_stranger, ircd, "Services", "")
+    ghost = await deferToThread(irc_stranger, ircd, "bot", "#c")
+    bot = active(ircd.address, nick_service=NickServiceConfig("s3cret", service="Services"), reclaim_interval=600.0)
+    assert (await bot.is_told("opened")).startswith(b"bot_!")
+    await deferToThread(service.wait_for, rb" PRIVMSG Services :IDENTIFY s3cret")
+    await deferToThread(service.wait_for, rb" PRIVMSG Services :GHOST bot s3cret")
+    ghost.say("QUIT :freed")
+    service.say("NOTICE bot_ :Ghost with your nick has been killed.")
+    assert (await bot.is_told("renamed")).startswith(b"bot!")
+    await deferToThread(service.wait_for, rb" PRIVMSG Services :IDENTIFY s3cret", 2)
+    assert not [line for line in ghost.matching(rb"s3cret") + bot.lines if b"s3cret" in line]
+    assert await bot.close() == "the test is over"
 
 
 @pytest.mark.parametrize("kind", KINDS)

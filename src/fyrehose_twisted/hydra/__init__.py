@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from fyrehose_twisted.hydra.irc.active import IrcConfig as IrcConfig
     from fyrehose_twisted.hydra.irc.bots import Bot as Bot
     from fyrehose_twisted.hydra.irc.bots import IrcLine as IrcLine
+    from fyrehose_twisted.hydra.irc.bots import StatefulBot as StatefulBot
+    from fyrehose_twisted.hydra.irc.nick_service import NickServiceConfig as NickServiceConfig
     from fyrehose_twisted.hydra.protocol import HydraProtocol as HydraProtocol
     from fyrehose_twisted.hydra.service.config import HydraConfig as HydraConfig
     from fyrehose_twisted.hydra.service.service import HydraService as HydraService
@@ -43,8 +45,10 @@ else:
             "NodeConfig": "config",
             "Outcome": "events",
             "OverlongPolicy": "config",
+            "NickServiceConfig": "irc.nick_service",
             "Quorum": "config",
             "Role": "events",
+            "StatefulBot": "irc.bots",
             "Timers": "config",
         },
     )

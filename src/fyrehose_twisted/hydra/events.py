@@ -101,6 +101,13 @@ class LinesMissed(NamedTuple):
     last: int
 
 
+class StateWanted(NamedTuple):
+    """Request of a node for a snapshot of the application's state; only the leader gets it."""
+
+    id: int
+    """Id of the requesting node."""
+
+
 class LineOutcome(NamedTuple):
     """Outcome of a line that the application submitted."""
 
@@ -162,6 +169,7 @@ Event = (
     | AskIrc
     | LinesReceived
     | LinesMissed
+    | StateWanted
     | LineOutcome
     | RoleChanged
     | LeaderChanged

@@ -22,6 +22,7 @@ from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import ConfigurationError, UnencodableMessage
 from fyrehose_twisted.hydra.irc.active import ActiveConnection, Channel, IrcConfig
+from fyrehose_twisted.hydra.irc.nick_service import RELEASE_COMMANDS, NickServiceConfig
 from fyrehose_twisted.hydra.wire.irc_line import parse_irc_line
 from fyrehose_twisted.hydra.wire.line_splitting import IrcLimits
 
@@ -203,13 +204,14 @@ def test_connection_registers_and_joins_its_channels() -> None:
     server.says(b"NOTICE AUTH :*** Looking you up\r\n:x!y@z PRIVMSG bot :too early\r\nPING :42 a\r\n")
     assert server.read() == [b"PONG :42 a"]
     server.says(WELCOME)
-    assert server.read() == [b"JOIN #c", b"JOIN #d"]
+    assert server.read() == [b"CAP REQ :multi-prefix", b"JOIN #c", b"JOIN #d"]
     server.says(JOINED + b":anna!a@b PRIVMSG #c :before the second channel\r\n")
     assert (server.told, server.batches) == ([], [])
     server.says(b":bot!u@h JOIN :#D\r\n:anna!a@b PRIVMSG #d :hi\r\n")
     assert server.told == [("opened", b"bot!u@h")]
     assert server.batches == [
         [
+            WELCOME.split(b"\r\n")[1],
             b":bot!u@h JOIN #c",
             b":anna!a@b PRIVMSG #c :before the second channel",
             b":bot!u@h JOIN :#D",
@@ -270,6 +272,9 @@ def test_lines_are_relayed_verbatim() -> None:
         b":x!y@z privmsg #c  :  two  blanks",
         b":\xc3\xa0!y@z TOPIC #\xc3\xa0 :\xa0\x85",
         b":x!y@z MODE #c",
+        b":x!y@z NICK z",
+        b":z!y@z INVITE bot #d",
+        b":s 353 bot = #c :@x +z",
         b":s NOTICE bot :private",
         b"QUIT",
     ]
@@ -281,7 +286,7 @@ def test_lines_are_relayed_verbatim() -> None:
         server.says(bytes((value,)))
     assert server.batches == [[line] for line in lines]
     server.batches.clear()
-    server.says(b":x!y@z PRIVMSG #c :LF alone\n:s 372 bot :no\r\n:x!y@z NICK z\r\nWALLOPS :no\r\n\r\n")
+    server.says(b":x!y@z PRIVMSG #c :LF alone\n:s 372 bot :no\r\n:x!y@z AWAY z\r\nWALLOPS :no\r\n\r\n")
     assert server.batches == [[b":x!y@z PRIVMSG #c :LF alone"]]
 
 
@@ -319,7 +324,7 @@ def test_nothing_is_answered_but_the_server() -> None:
     server = opened()
     server.says(b":x!y@z PRIVMSG bot :\x01VERSION\x01\r\n:x!y@z PRIVMSG bot :\x01DCC SEND a 1 2 3\x01\r\n")
     assert server.read() == []
-    assert len(server.lines) == 3
+    assert len(server.lines) == 4
 
 
 @pytest.mark.parametrize("size", [10, 298, 299, 300, 301, 900])
@@ -686,7 +691,7 @@ def test_unresponsive_channel_does_not_block_the_others() -> None:
     server.says(WELCOME + JOINED)
     server.advance(15.2)
     assert server.told == [("opened", b"bot!u@h")]
-    assert len(server.lines) == 1
+    assert len(server.lines) == 2
     server.read()
     server.advance(30)
     assert b"JOIN #d" in server.read()
@@ -778,3 +783,140 @@ async def test_silent_listener_on_a_socket_times_out() -> None:
     assert await closed.addTimeout(20, reactor) == "no answer"
     await mute.gone.addTimeout(20, reactor)
     await port.stopListening()
+
+
+def test_channels_joined_at_run_time_are_joined_again_after_a_kick() -> None:
+    server = opened()
+    server.connection.say(b"JOIN #new,#keyed ,key")
+    server.says(b":bot!u@h JOIN #New\r\n:bot!u@h JOIN #keyed\r\n")
+    server.read()
+    server.says(b":x!y@z KICK #new bot :out\r\n:x!y@z KICK #keyed bot :out\r\n")
+    server.advance(2.1)
+    assert server.read() == [b"JOIN #New", b"JOIN #keyed key"]
+    server.says(b":bot!u@h JOIN #New\r\n")
+    server.connection.say(b"PART #new")
+    server.read()
+    server.says(b":bot!u@h PART #New\r\n")
+    server.advance(60)
+    assert b"JOIN #New" not in server.read()
+
+
+def test_refused_join_of_a_node_is_not_repeated() -> None:
+    server = opened()
+    server.connection.say(b"JOIN #shut")
+    server.says(b":s 473 bot #shut :Cannot join\r\n")
+    server.read()
+    server.advance(60)
+    assert not any(b"JOIN" in line for line in server.read())
+
+
+def test_channels_beyond_the_limit_are_not_kept() -> None:
+    server = opened()
+    server.says(b"".join(b":bot!u@h JOIN #%d\r\n" % number for number in range(60)))
+    assert server.connection.counters["channels_not_kept"] == 11
+
+
+def test_connection_opens_with_other_channels_and_another_nick() -> None:
+    server = Server(channels="#c #d")
+    server.connection.open([Channel("#e", "key")], "robot")
+    server.accept()
+    assert server.read()[0] == b"NICK robot"
+    server.says(WELCOME.replace(b"bot", b"robot"))
+    assert server.read()[1:] == [b"JOIN #e key"]
+
+
+def test_connection_without_channels_opens_at_once() -> None:
+    server = Server()
+    server.connection.open([], "no nick")
+    server.accept()
+    assert server.read()[0] == b"NICK bot"
+    server.says(WELCOME)
+    assert server.told == [("opened", b"bot")]
+
+
+def test_nick_that_a_node_asked_for_is_the_preferred_one() -> None:
+    server = opened()
+    server.connection.say(b"NICK robot")
+    server.says(b":s 433 bot robot :in use\r\n")
+    server.advance(20)
+    assert server.read() == [b"NICK robot"]  # A refused nick is not asked for again ...
+    server.connection.say(b"NICK robot")
+    server.says(b":bot!u@h NICK Robot\r\n")
+    server.read()
+    server.says(b":Robot!u@h NICK Guest1\r\n")
+    server.advance(5.1)
+    assert server.read() == [b"NICK Robot"]  # ... but a granted one is, after a service took it.
+
+
+def nick_server(nick: bytes = b"bot", **more: Any) -> Server:
+    """Return a server that has registered a client with an account at NickServ."""
+    server = dialled(nick_service=NickServiceConfig("s3cret", **more)).accept()
+    if nick != b"bot":
+        server.says(b":s 433 * bot :in use\r\n")
+    server.read()
+    server.says(WELCOME.replace(b"bot", nick))
+    return server
+
+
+def test_nick_service_identifies_the_connection_before_it_joins() -> None:
+    server = nick_server(account="acc")
+    assert server.read()[1:] == [b"PRIVMSG NickServ :IDENTIFY acc s3cret", b"JOIN #c"]
+
+
+@pytest.mark.parametrize("release", RELEASE_COMMANDS)
+def test_nick_service_frees_the_nick_and_the_connection_takes_it(release: str) -> None:
+    server = nick_server(b"bot_", release=release, service="NickServ@services.example")
+    told = b"PRIVMSG NickServ@services.example :"
+    assert server.read()[1:] == [told + b"IDENTIFY s3cret", told + release.encode() + b" bot s3cret", b"JOIN #c"]
+    server.says(b":bot_!u@h JOIN #c\r\n:NickServ!s@services.example NOTICE bot_ :It is free now.\r\n")
+    assert server.read() == [b"NICK bot"]
+    server.says(b":bot_!u@h NICK bot\r\n")
+    assert server.read() == [told + b"IDENTIFY s3cret"]
+    server.says(b":bot!u@h NICK x\r\n:x!u@h NICK bot\r\n")
+    assert server.read() == []
+
+
+def test_channel_that_needs_an_account_is_joined_once_the_service_has_answered() -> None:
+    server = dialled(nick_service=NickServiceConfig("s3cret"), channels="#c #r").accept()
+    server.says(WELCOME + JOINED + b":s 477 bot #r :You need a registered nick\r\n")
+    server.read()
+    server.says(b":anna!u@h NOTICE bot :You are now identified.\r\n")
+    server.advance(0.2)
+    assert server.read() == []
+    server.says(b":NickServ!s@h NOTICE bot :You are now identified.\r\n")
+    server.advance(0.2)
+    assert server.read() == [b"JOIN #r"]
+    server.says(b":s 477 bot #r :You need a registered nick\r\n:s 900 bot bot!u@h acc :You are now logged in\r\n")
+    server.advance(0.2)
+    assert server.read() == [b"JOIN #r"]
+
+
+def test_password_for_the_nick_service_is_relayed_and_logged_nowhere() -> None:
+    with capturedLogs() as logs:
+        server = nick_server(b"bot_")
+        server.says(b":bot_!u@h JOIN #c\r\n:NickServ!s@h NOTICE bot_ :wrong password\r\n")
+        server.close()
+    assert "s3cret" not in "".join(str(formatEvent(event)) for event in logs) + repr(server.connection.config)
+    assert not any(b"s3cret" in line for line in server.lines)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"password": "two words"}, "password for the nick service"),
+        ({"password": ""}, "password for the nick service"),
+        ({"password": "x", "service": "#c"}, "is not the nick of a service"),
+        ({"password": "x", "service": "a,b"}, "is not the nick of a service"),
+        ({"password": "x", "account": "a b"}, "is not an account"),
+        ({"password": "x", "release": "DROP"}, "frees no nick"),
+    ],
+)
+def test_invalid_account_with_a_nick_service_is_refused(more: dict[str, str], why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        NickServiceConfig(**more)
+
+
+@pytest.mark.parametrize("version", ["x\x01", "x" * 101])
+def test_invalid_reply_to_ctcp_version_is_refused(version: str) -> None:
+    with pytest.raises(ConfigurationError, match="CTCP VERSION"):
+        IrcConfig(("h:1",), "bot", (Channel("#c"),), ctcp_version=version)

@@ -140,7 +140,7 @@ def test_replies_to_replayed_lines_are_discarded() -> None:
     assert bots.replay([lines(b":n PRIVMSG #c :a", b":n PRIVMSG #c :b"), LinesMissed(1, 2, 3)]) == 2
     assert said == []
     assert parrot.seen == [True, b":n PRIVMSG #c :a", b":n PRIVMSG #c :b", (2, 3)]
-    assert BotRunner([], said.append).replay([lines(b"x")]) == 0
+    assert BotRunner([], said.append).replay([lines(b"x")]) == 1
 
 
 def test_failing_bot_does_not_stop_the_others(failures: list[Any]) -> None:
@@ -224,3 +224,24 @@ def test_example_bot_counts_karma(karma: Any) -> None:
         "PRIVMSG n :coffee has karma -1",
         "PRIVMSG #c :nobody has karma 0",
     ]
+
+
+def test_example_bot_obeys_operators_and_hands_its_counts_over(karma: Any) -> None:
+    said: list[str] = []
+    bots = BotRunner([karma], said.append)
+    bots.leading(True)
+    bots.lines_received(
+        lines(
+            b":s 353 bot = #c :@anna bob",
+            b":bob!u@h PRIVMSG #c :tea++ milk++",
+            b":bob!u@h PRIVMSG #c :!forget tea",
+            b":anna!u@h PRIVMSG #c :!forget milk",
+        )
+    )
+    assert dict(karma.karma) == {"tea": 1}
+    other = type(karma)()
+    taker = BotRunner([other], said.append)
+    taker.lines_received(lines(*bots.shared.lines(), first=4))
+    taker.lines_received(lines(b":n!u@h PRIVMSG #c :tea++", first=9))
+    assert dict(other.karma) == {"tea": 2}
+    assert karma.snapshot() != other.snapshot()

@@ -26,7 +26,7 @@ from fyrehose_twisted.errors import ConfigurationError, PublishQueueFull, StateF
 from fyrehose_twisted.hydra.config import Timers
 from fyrehose_twisted.hydra.events import AskIrc, LeaderChanged, LinesMissed, LinesReceived, Outcome, Role, ToIrc
 from fyrehose_twisted.hydra.irc.active import Channel, IrcConfig
-from fyrehose_twisted.hydra.irc.bots import Bot, IrcLine
+from fyrehose_twisted.hydra.irc.bots import Bot, IrcLine, StatefulBot
 from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.hydra.service.config import HydraConfig
@@ -94,7 +94,9 @@ class IrcEnd(LineOnlyReceiver):
                 for code in (b"001", b"376"):
                     self.sendLine(b":irc.test %b %b :x" % (code, self.nick))
             case b"JOIN":
+                self.factory.joins.append((self.nick, words[1]))
                 self.sendLine(b":%b!u@h JOIN :%b" % (self.nick, words[1]))
+                self.sendLine(b":irc.test 353 %b = %b :%b @anna" % (self.nick, words[1], self.nick))
                 self.sendLine(b":irc.test 366 %b %b :x" % (self.nick, words[1]))
             case b"QUIT":
                 self.transport.loseConnection()  # type: ignore[union-attr]
@@ -120,6 +122,7 @@ class Ircd(Factory):
         self.waiting = Waiting()
         self.ends: list[IrcEnd] = []
         self.lines: list[bytes] = []
+        self.joins: list[tuple[bytes, bytes]] = []
         self.port: Any = None
         self.answers = True
 
@@ -431,6 +434,7 @@ async def test_journal_restores_terms_and_bot_state_after_a_restart(start: Any, 
     assert len(ircd.said) == 2
     ircd.send(b":n!u@h PRIVMSG #c :three")
     await ircd.waiting.until(lambda: len(ircd.said) == 3)
+    await ircd.waiting.until(lambda: len(ircd.said) == 3)
     assert ircd.said == [b"PRIVMSG #c :1", b"PRIVMSG #c :2", b"PRIVMSG #c :3"]
 
 
@@ -584,3 +588,93 @@ async def test_full_queue_is_reported_at_once(start: Any) -> None:
         await node.say("PRIVMSG #c :3")
     await node.stopService()
     assert [(await one).outcome for one in waiting] == [Outcome.REFUSED] * 2
+
+
+class OpsBot(StatefulBot):
+    """Bot that obeys the operators of a channel, and counts what they said."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def line_received(self, line: IrcLine) -> Iterable[str]:
+        if line.command == "PRIVMSG" and self.irc.is_op("#c", line.nick):
+            self.count += 1
+            yield f"PRIVMSG #c :{self.count}"
+
+    def snapshot(self) -> bytes:
+        return b"%d" % self.count
+
+    def restore(self, state: bytes) -> None:
+        self.count = int(state)
+
+
+def trio_of_nodes(start: Any, ircd: Ircd) -> tuple[list[Node], list[OpsBot]]:
+    """Start three linked nodes that run a bot; the first leads."""
+    nodes: list[Node] = []
+    bots: list[OpsBot] = []
+    for tag in "abc":
+        bots.append(OpsBot())
+        links = [f"tcp:127.0.0.1:{node._ports.addresses['listen'][0].rsplit(':', 1)[1]}" for node in nodes]
+        nodes.append(start(ircd, tag, links, network_size=3, bootstrap=tag == "a", bots=bots[-1:]))
+    return nodes, bots
+
+
+@pytest_twisted.ensureDeferred
+async def test_next_leader_is_in_the_channels_and_has_the_nick_of_the_last_one(start: Any, ircd: Ircd) -> None:
+    (a, b, c), _ = trio_of_nodes(start, ircd)
+    await a.on_irc()
+    await c.until(lambda: c.leader is not None and c.leader.leader == a.node.id)
+    for line in ("JOIN #new key", "PART #c", "NICK robot"):
+        assert await b.say(line) is Outcome.SAID
+    await c.until(lambda: c.view.wanted_nick == "robot")
+    await a.stopService()
+    await c.until(lambda: "open" in (b.state().irc, c.state().irc))
+    assert ircd.joins == [(b"a", b"#c"), (b"a", b"#new"), (b"robot", b"#new")]
+    assert ircd.lines[-1] == b"JOIN #new key"
+
+
+@pytest_twisted.ensureDeferred
+async def test_new_node_gets_the_state_of_bots_and_channels_without_a_journal(start: Any, ircd: Ircd) -> None:
+    nodes, bots = trio_of_nodes(start, ircd)
+    a, b, c = nodes
+    await a.on_irc()
+    await c.until(lambda: c._bots.shared.complete and b._bots.shared.complete)
+    await c.stopService()
+    ircd.send(b":anna!u@h PRIVMSG #c :one", b":bob!u@h PRIVMSG #c :no operator", b":anna!u@h PRIVMSG #c :two")
+    assert await b.say("JOIN #new") is Outcome.SAID
+    await b.until(lambda: bots[1].count == 2)
+    late = OpsBot()
+    links = [f"tcp:127.0.0.1:{node._ports.addresses['listen'][0].rsplit(':', 1)[1]}" for node in (a, b)]
+    d = start(ircd, "d", links, network_size=3, bootstrap=False, bots=[late])
+    await d.until(lambda: d._bots.shared.complete)
+    assert (late.count, d.view.joined, d.view.is_op("#new", "anna")) == (2, ["#c", "#new"], True)
+    assert d.state().counts["state_restored"] == 1
+    ircd.send(b":anna!u@h PRIVMSG #c :three")
+    await d.until(lambda: late.count == 3)
+    assert [bot.count for bot in (bots[0], bots[1])] == [3, 3]
+    await ircd.waiting.until(lambda: len(ircd.said) == 3)
+    assert ircd.said == [b"PRIVMSG #c :1", b"PRIVMSG #c :2", b"PRIVMSG #c :3"]
+    assert a.state().counts["snapshots"] >= 1
+
+
+@pytest_twisted.ensureDeferred
+async def test_ctcp_requests_to_the_leader_are_answered_once(start: Any, ircd: Ircd) -> None:
+    (a, b, _), _ = trio_of_nodes(start, ircd)
+    await a.on_irc()
+    ircd.send(b":anna!u@h PRIVMSG a :\x01PING 7\x01", b":anna!u@h PRIVMSG #c :\x01PING 8\x01")
+    await ircd.waiting.until(lambda: any(line.startswith(b"NOTICE") for line in ircd.lines))
+    assert await b.say("PRIVMSG #c :after") is Outcome.SAID
+    assert [line for line in ircd.lines if line.startswith(b"NOTICE")] == [b"NOTICE anna :\x01PING 7\x01"]
+    assert a.state().counts["ctcp_answered"] == 1
+
+
+@pytest_twisted.ensureDeferred
+async def test_ctcp_is_left_to_bots_on_request(start: Any, ircd: Ircd) -> None:
+    node = start(
+        None, irc=IrcConfig((f"127.0.0.1:{ircd.port.getHost().port}",), "a", (Channel("#c"),), ctcp_version="")
+    )
+    await node.on_irc()
+    ircd.send(b":anna!u@h PRIVMSG a :\x01VERSION\x01")
+    await node.until(lambda: any(b"VERSION" in line for _, _, line in node.heard.lines))
+    assert await node.say("PRIVMSG #c :after") is Outcome.SAID
+    assert not any(line.startswith(b"NOTICE") for line in ircd.lines)

@@ -55,6 +55,8 @@ INSPIRCD = """
 <class name="all" commands="*" privs="*" usermodes="*" chanmodes="*">
 <type name="all" classes="all">
 <oper name="root" password="secret" host="*@*" type="all">
+<module name="cap">
+<module name="namesx">
 """
 
 

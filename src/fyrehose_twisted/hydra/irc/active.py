@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -12,43 +13,21 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.hydra.irc.channels import MAX_CHANNELS, Channel, parse_join
 from fyrehose_twisted.hydra.irc.client import LINGER, IrcClient, irc_endpoint
-from fyrehose_twisted.hydra.wire.irc_line import (
-    CHANNEL_TYPES,
-    IrcLogin,
-    ParsedLine,
-    for_display,
-    is_single_param,
-    to_wire,
-)
+from fyrehose_twisted.hydra.irc.nick_service import NickService, NickServiceConfig
+from fyrehose_twisted.hydra.wire.irc_line import IrcLogin, ParsedLine, for_display, to_wire
 from fyrehose_twisted.hydra.wire.line_splitting import IrcLimits
 from fyrehose_twisted.hydra.wire.lines import check_sendable, command_of, is_error_numeric
-from fyrehose_twisted.hydra.wire.messages import E_RECV
+from fyrehose_twisted.hydra.wire.messages import RELAYED
 
-MAX_CHANNELS = 50
-"""Largest number of channels."""
+__all__ = ["MAX_CHANNELS", "ActiveConnection", "Channel", "IrcConfig"]
+
 MAX_BUFFERED_LINES = 10_000
 """Largest number of lines buffered until every channel has answered the JOIN."""
 REJOIN_DELAYS = 2.0, 60.0
 """Initial and largest delay, in seconds, before rejoining a channel after a KICK."""
-_RELAYED = frozenset(command.decode() for command in E_RECV)
-
-
-@dataclass(frozen=True, slots=True)
-class Channel:
-    """A channel and its key.
-
-    :raises ConfigurationError: if either is invalid.
-    """
-
-    name: str
-    key: str | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        if not is_single_param(self.name) or self.name[0] not in CHANNEL_TYPES or "," in self.name:
-            raise ConfigurationError(f"{self.name!r} is not a channel; write it as #name")
-        if self.key is not None and (not is_single_param(self.key) or "," in self.key or self.key.startswith(":")):
-            raise ConfigurationError(f"the key of {self.name} is not one printable word without a comma")
+_RELAYED = frozenset(command.decode() for command in RELAYED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +38,8 @@ class IrcConfig:
     :ivar nick: preferred nick. While it is taken, ``_`` is appended.
     :ivar password: server password.
     :ivar sasl: account and password for SASL PLAIN.
+    :ivar nick_service: account with NickServ; ``None`` for none.
+    :ivar ctcp_version: reply to CTCP VERSION; empty to leave all CTCP requests to bots.
     :ivar timeout: seconds for connecting, registering and joining together.
     :ivar ping_interval: seconds between PINGs to the server.
     :ivar ping_timeout: seconds of silence after a PING that end the connection.
@@ -74,6 +55,8 @@ class IrcConfig:
     realname: str = "hydra"
     password: str | None = field(default=None, repr=False)
     sasl: tuple[str, str] | None = field(default=None, repr=False)
+    nick_service: NickServiceConfig | None = None
+    ctcp_version: str = "fyrehose_twisted hydra"
     timeout: float = 15.0
     ping_interval: float = 30.0
     ping_timeout: float = 20.0
@@ -85,6 +68,8 @@ class IrcConfig:
             raise ConfigurationError("no IRC server is configured")
         if not 1 <= len(self.channels) <= MAX_CHANNELS:
             raise ConfigurationError(f"{len(self.channels)} channels is outside 1 to {MAX_CHANNELS}")
+        if not self.ctcp_version.isprintable() or len(self.ctcp_version) > 100:
+            raise ConfigurationError("the reply to CTCP VERSION is not a printable text of at most 100 characters")
         self.login()
 
     def login(self) -> IrcLogin:
@@ -99,7 +84,7 @@ class ActiveConnection:
         at least one was joined.
     :param on_closed: called with the reason once after each :meth:`open`, when the transport is certainly closed.
     :param on_received: called with each batch of received lines, verbatim: those with commands of
-        :data:`~fyrehose_twisted.hydra.wire.messages.E_RECV`, and errors of the server.
+        :data:`~fyrehose_twisted.hydra.wire.messages.RELAYED`, and errors of the server.
     :param on_answered: called with the number of an :meth:`ask` after the server's reply, and after the lines received
         before it.
     :param on_prefix_changed: called with ``nick!user@host`` when it changes later.
@@ -146,13 +131,22 @@ class ActiveConnection:
         """Limits announced by the server."""
         return IrcLimits() if self._client is None else self._client.limits
 
-    def open(self) -> None:
-        """Connect to the next server, register and join."""
+    def open(self, channels: Sequence[Channel] | None = None, nick: str | None = None) -> None:
+        """Connect to the next server, register and join.
+
+        :param channels: channels to join instead of the configured ones; may be empty.
+        :param nick: nick to prefer to the configured one.
+        """
         assert self._client is None, "the previous connection is still open"
         index = self._next_server % len(self._endpoints)
         self._next_server += 1
         self.counters["opened"] += 1
-        self._client = _ActiveClient(self, self.config, self.config.servers[index], self._reactor)
+        config = self.config
+        with suppress(ConfigurationError):  # A nick of another network's node may not be one here.
+            config = config if nick is None else replace(config, nick=nick)
+        self._client = _ActiveClient(
+            self, config, config.servers[index], self._reactor, config.channels if channels is None else channels
+        )
         self.log.info("connecting to IRC at {server}", server=self._client.server)
         self._client.dial(self._endpoints[index])
 
@@ -166,8 +160,13 @@ class ActiveConnection:
         if client is None or not client.registered or not client.write_line(line):
             self.counters["unsaid"] += 1
             return False
-        if command_of(line) == b"PART":
-            client.part_requested(line)
+        match command_of(line):
+            case b"PART":
+                client.part_requested(line)
+            case b"JOIN":
+                client.join_requested(line)
+            case b"NICK":
+                client.nick_requested(line)
         self.counters["said"] += 1
         return True
 
@@ -207,7 +206,7 @@ class _ChannelState(Enum):
 
 
 class _DesiredChannel:
-    """A configured channel with its membership state."""
+    """A configured or later joined channel with its membership state."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
@@ -225,7 +224,9 @@ class _ActiveClient(IrcClient):
 
     reads_after_quit = True
 
-    def __init__(self, owner: ActiveConnection, config: IrcConfig, server: str, reactor: Any) -> None:
+    def __init__(
+        self, owner: ActiveConnection, config: IrcConfig, server: str, reactor: Any, channels: Sequence[Channel]
+    ) -> None:
         super().__init__(
             config.login(),
             reactor,
@@ -241,7 +242,11 @@ class _ActiveClient(IrcClient):
         stem = self._preferred_nick
         # The last two are for servers on which the nick cannot be extended.
         self._fallback_nicks = [stem + "_", stem + "__", stem[:-1] + "_", stem[:-2] + "__"]
-        self._channels = [_DesiredChannel(channel) for channel in config.channels]
+        self._channels = [_DesiredChannel(channel) for channel in channels]
+        self._requested_keys: dict[str, str | None] = {}
+        """Keys of the channels that nodes asked to join, by folded name."""
+        self._requested_nick = ""
+        self._nick_service = None if config.nick_service is None else NickService(config.nick_service, self.send)
         self._pending_lines: list[bytes] = []
         self._open = False
         self._reclaim_timer: IDelayedCall | None = None
@@ -261,6 +266,10 @@ class _ActiveClient(IrcClient):
 
     def identity_changed(self) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
+        if self._requested_nick and self.casefold(self.nick) == self.casefold(self._requested_nick):
+            self._preferred_nick, self._requested_nick = self.nick, ""
+        if self._nick_service is not None:
+            self._nick_service.nick_changed(has_preferred=self.nick == self._preferred_nick)
         self._schedule_reclaim()
         if self._open and self._owner.on_prefix_changed is not None:
             self._owner.on_prefix_changed(self.prefix.encode("latin-1"))
@@ -285,15 +294,31 @@ class _ActiveClient(IrcClient):
 
     def signed_on(self) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
+        # Otherwise a server tells only the highest mode of a member.
+        self.send("CAP", "REQ", ":multi-prefix")
+        if self._nick_service is not None:
+            self._nick_service.signed_on(self._preferred_nick, has_preferred=self.nick == self._preferred_nick)
         self._schedule_reclaim()
         for place in self._channels:
             self._join(place)
+        if not self._channels:
+            self._check_open()
 
     def part_requested(self, line: bytes) -> None:
         """Mark the channels of a PART line as left on purpose."""
         names = {self.casefold(name) for name in line.decode("latin-1").split(" ")[1].split(",")}
         for place in self._channels:
             place.parting = place.parting or self.casefold(place.name) in names
+
+    def join_requested(self, line: bytes) -> None:
+        """Note the channels of a JOIN line, whose keys are needed to join them again."""
+        for channel in parse_join(*line.decode(errors="replace").split(" ")[1:3]):
+            if len(self._requested_keys) < MAX_CHANNELS:
+                self._requested_keys[self.casefold(to_wire(channel.name))] = channel.key
+
+    def nick_requested(self, line: bytes) -> None:
+        """Note the nick of a NICK line: once the server grants it, it is the preferred one."""
+        self._requested_nick = line.decode("latin-1").split(" ")[1].removeprefix(":")
 
     def _join(self, place: _DesiredChannel) -> None:
         place.timer = None
@@ -309,10 +334,20 @@ class _ActiveClient(IrcClient):
         return next((place for place in self._channels if self.casefold(place.name) == folded), None)
 
     def _joined(self, name: str) -> None:
-        place = self._find_channel(name)
+        place = self._find_channel(name) or self._add_channel(name)
         if place is not None:
             place.state, place.parting, place.joined_at = _ChannelState.JOINED, False, self.clock.seconds()
             self._check_open()
+
+    def _add_channel(self, name: str) -> _DesiredChannel | None:
+        """Add a channel that a node, or the server, made this connection join."""
+        key = self._requested_keys.pop(self.casefold(name), None)
+        found = parse_join(name.encode("latin-1").decode(errors="replace"), key or "")
+        if len(found) != 1 or len(self._channels) >= MAX_CHANNELS:
+            self.counters["channels_not_kept"] += 1
+            return None
+        self._channels.append(_DesiredChannel(found[0]))
+        return self._channels[-1]
 
     def _removed(self, name: str, command: str) -> None:
         place = self._find_channel(name)
@@ -339,7 +374,7 @@ class _ActiveClient(IrcClient):
     def _check_open(self, *, patient: bool = True) -> None:
         if self._open or (patient and any(place.state is _ChannelState.JOINING for place in self._channels)):
             return
-        if not any(place.state is _ChannelState.JOINED for place in self._channels):
+        if self._channels and not any(place.state is _ChannelState.JOINED for place in self._channels):
             reasons = "; ".join(f"{place.channel.name}: {place.reason}" for place in self._channels if place.reason)
             self.abort(f"no channel could be joined ({reasons})" if reasons else "no answer")
             return
@@ -370,6 +405,9 @@ class _ActiveClient(IrcClient):
         match line.command, line.params:
             case "JOIN", (name, *_) if self.is_own(line.nick):
                 self._joined(name)
+            case (("NOTICE" | "900"), _) if self._nick_service is not None:
+                if self._nick_service.is_answer(line):
+                    self._identified()
             case "PART", (name, *_) if self.is_own(line.nick):
                 self._removed(name, "PART")
             case "KICK", (name, nick, *_) if self.is_own(nick):
@@ -385,6 +423,14 @@ class _ActiveClient(IrcClient):
                     and place.state in (_ChannelState.JOINING, _ChannelState.REFUSED)
                 ):
                     self._join_refused(place, line)
+
+    def _identified(self) -> None:
+        """Try again what the nick service may have made possible."""
+        if self.nick != self._preferred_nick:
+            self.request_nick(self._preferred_nick)
+        for place in self._channels:
+            if place.state is _ChannelState.REFUSED and place.timer is not None:
+                place.timer.reset(0)
 
     def batch_ended(self) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""

@@ -5,6 +5,7 @@ Every node runs the bots; only the leader's replies are sent.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -16,8 +17,11 @@ from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
 from fyrehose_twisted.hydra.events import LinesMissed, LinesReceived
-from fyrehose_twisted.hydra.wire.lines import untag
-from fyrehose_twisted.interfaces import IBot
+from fyrehose_twisted.hydra.irc.shared_state import SharedState
+from fyrehose_twisted.hydra.irc.view import VIEW_COMMANDS, IrcView
+from fyrehose_twisted.hydra.wire.lines import command_of, untag
+from fyrehose_twisted.hydra.wire.state_lines import STATE_COMMAND
+from fyrehose_twisted.interfaces import IBot, IStatefulBot, IViewBot
 
 _named_any: Any = namedAny
 """Twisted's ``namedAny``, which has no annotations."""
@@ -79,9 +83,18 @@ def parse_line(line: bytes, term: int, number: int, *, replayed: bool = False) -
     )
 
 
-@implementer(IBot)
+@implementer(IBot, IViewBot)
 class Bot:
-    """Base class of bots that ignores everything; see :class:`~fyrehose_twisted.interfaces.IBot`."""
+    """Base class of bots that ignores everything; see :class:`~fyrehose_twisted.interfaces.IBot`.
+
+    :ivar irc: who is in the channels; empty until a node runs the bot.
+    """
+
+    irc = IrcView()
+
+    def view_attached(self, view: IrcView) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.IViewBot`."""
+        self.irc = view
 
     def line_received(self, line: IrcLine) -> Iterable[str]:
         """See :class:`~fyrehose_twisted.interfaces.IBot`."""
@@ -92,6 +105,19 @@ class Bot:
 
     def leading(self, leads: bool) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IBot`."""
+
+
+@implementer(IStatefulBot)
+class StatefulBot(Bot):
+    """Base class of bots whose state is handed over; see :class:`~fyrehose_twisted.interfaces.IStatefulBot`."""
+
+    def snapshot(self) -> bytes:
+        """See :class:`~fyrehose_twisted.interfaces.IStatefulBot`."""
+        raise NotImplementedError
+
+    def restore(self, state: bytes) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.IStatefulBot`."""
+        raise NotImplementedError
 
 
 def load_bot(name: str) -> Any:
@@ -123,34 +149,60 @@ class BotRunner:
 
     :param say: submits a line; may raise :class:`~fyrehose_twisted.errors.UnencodableMessage` or
         :class:`~fyrehose_twisted.errors.PublishQueueFull`.
+    :ivar view: who is in the channels.
+    :ivar shared: state that is handed over: that of the view, and of each bot that provides
+        :class:`~fyrehose_twisted.interfaces.IStatefulBot`.
     """
 
     log = Logger()
 
     def __init__(self, bots: Iterable[Any], say: Callable[[str], object]) -> None:
-        self._bots = tuple(bots)
+        self.view = IrcView()
+        self.shared = SharedState(self._warn)
+        self._bots: tuple[Any, ...] = ()
         self._say = say
         self._is_leader = False
+        self.replace(bots)
+
+    def replace(self, bots: Iterable[Any]) -> None:
+        """Run other bots from the next line on. New ones have no state; see :attr:`shared`."""
+        self._bots = tuple(bots)
+        names: Counter[str] = Counter()
+        parts: dict[str, Any] = {}
+        for bot in self._bots:
+            if IViewBot.providedBy(bot):
+                bot.view_attached(self.view)
+            if IStatefulBot.providedBy(bot):
+                name = type(bot).__name__[:40]
+                names[name] += 1
+                parts[f"bot.{name}" if names[name] == 1 else f"bot.{name}.{names[name]}"] = bot
+        self.shared.parts = {**parts, "irc": self.view}
+
+    @property
+    def bots(self) -> tuple[Any, ...]:
+        """Bots that run."""
+        return self._bots
 
     def replay(self, events: Iterable[LinesReceived | LinesMissed]) -> int:
         """Replay journal events to the bots, discarding replies; return the number of lines."""
         count = 0
-        if self._bots:
-            for event in events:
-                if isinstance(event, LinesMissed):
-                    self.lines_missed(event)
-                else:
-                    count += len(event.lines)
-                    self._dispatch(event, replayed=True)
+        for event in events:
+            if isinstance(event, LinesMissed):
+                self.lines_missed(event)
+            else:
+                count += len(event.lines)
+                self._dispatch(event, replayed=True)
+        # The network may have gone on without this node.
+        self.shared.invalidate()
         return count
 
     def lines_received(self, lines: LinesReceived) -> None:
         """Pass lines to the bots."""
-        if self._bots:
-            self._dispatch(lines, replayed=False)
+        self._dispatch(lines, replayed=False)
 
     def lines_missed(self, lines: LinesMissed) -> None:
         """Report a gap to the bots."""
+        self.shared.invalidate()
         for bot in self._bots:
             try:
                 bot.lines_missed(lines.first, lines.last)
@@ -161,7 +213,7 @@ class BotRunner:
         """Report to the bots whether this node leads."""
         if leads == self._is_leader:
             return
-        self._is_leader = leads
+        self._is_leader = self.shared.leading = leads
         for bot in self._bots:
             try:
                 bot.leading(leads)
@@ -170,7 +222,14 @@ class BotRunner:
 
     def _dispatch(self, lines: LinesReceived, *, replayed: bool) -> None:
         for number, line in enumerate(lines.lines, lines.first):
+            command = command_of(line)
+            if command == STATE_COMMAND:
+                self.shared.line_received(line)
+                continue
+            if not self._bots and command not in VIEW_COMMANDS:
+                continue
             parsed = parse_line(line, lines.term, number, replayed=replayed)
+            self.view.line_received(parsed)
             for bot in self._bots:
                 try:
                     answers = list(bot.line_received(parsed))
@@ -188,3 +247,6 @@ class BotRunner:
                 self.log.warn("bot {bot!r}: {answer!r} was not sent: {error}", bot=bot, answer=answer, error=error)
             except Exception:
                 self.log.failure("bot {bot!r} returned a reply that is not a line: {answer!r}", bot=bot, answer=answer)
+
+    def _warn(self, text: str) -> None:
+        self.log.warn("{text}", text=text)

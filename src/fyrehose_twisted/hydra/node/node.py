@@ -152,6 +152,23 @@ class HydraNode:
         self._components.send_queue.enqueue(line, token, now, retry=retry)
         self._advance(now)
 
+    def request_state(self, now: float) -> bool:
+        """Ask the leader for a snapshot of the application's state; return whether there is one to ask.
+
+        The leader's application gets a :class:`~fyrehose_twisted.hydra.events.StateWanted`.
+        """
+        return self._line_relay.request_state(now)
+
+    def relay_state(self, lines: Sequence[bytes], now: float) -> bool:
+        """Relay a snapshot to all nodes, as the next lines of the term, if this node leads; return whether it did.
+
+        :param lines: result of :func:`~fyrehose_twisted.hydra.wire.state_lines.encode_snapshot`.
+        """
+        if self.role is not Role.LEADER or not self._lifecycle.may_relay(now):
+            return False
+        self._line_relay.relay_state(lines, now)
+        return True
+
     def leave(self, now: float) -> None:
         """Leave the network. :class:`~fyrehose_twisted.hydra.events.LeftNetwork` follows once IRC is closed."""
         self._lifecycle.shut_down(now)

@@ -60,7 +60,7 @@ class NodeStatus(NamedTuple):
     """Sequence number of the next line from IRC."""
     counts: dict[str, int]
     """Counters since the start."""
-    summary: str
+    summary: str = ""
     """What the node does and what it waits for, in words."""
 
 

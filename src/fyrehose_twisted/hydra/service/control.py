@@ -19,7 +19,7 @@ Events after ``following``:
     {"leader": 4711, "tag": "b", "term": 4}
     {"error": "..."}
 
-Bytes that are not UTF-8 are written as surrogates.
+Bytes that are not UTF-8 are written as surrogates. The numbers of snapshots for other nodes are left out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from zope.interface import implementer
 
 from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.hydra.events import LeaderChanged, LineOutcome, LinesMissed, LinesReceived
-from fyrehose_twisted.hydra.wire.lines import untag
+from fyrehose_twisted.hydra.wire.lines import command_of, untag
+from fyrehose_twisted.hydra.wire.state_lines import STATE_COMMAND
 from fyrehose_twisted.interfaces import IIrcListener
 from fyrehose_twisted.net.control.server import ControlConnection
 
@@ -60,6 +61,7 @@ class HydraControl(ControlConnection):
             [
                 {"line": line_text(line), "term": lines.term, "number": number}
                 for number, line in enumerate(lines.lines, lines.first)
+                if command_of(line) != STATE_COMMAND
             ]
         )
 

@@ -30,11 +30,14 @@ from fyrehose_twisted.hydra.events import (
     Outcome,
     Role,
     RoleChanged,
+    StateWanted,
     ToIrc,
 )
 from fyrehose_twisted.hydra.guardian.launcher import GuardianProcess, can_guard
 from fyrehose_twisted.hydra.irc.active import ActiveConnection
-from fyrehose_twisted.hydra.irc.bots import BotRunner
+from fyrehose_twisted.hydra.irc.bots import BotRunner, parse_line
+from fyrehose_twisted.hydra.irc.ctcp import CtcpResponder
+from fyrehose_twisted.hydra.irc.view import IrcView
 from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.hydra.node.node import HydraNode
 from fyrehose_twisted.hydra.node.status import NodeStatus
@@ -45,6 +48,7 @@ from fyrehose_twisted.hydra.service.event_log import log_event
 from fyrehose_twisted.hydra.service.listening import HydraPorts
 from fyrehose_twisted.hydra.service.metrics import HydraCollector
 from fyrehose_twisted.hydra.service.state_file import StateFile
+from fyrehose_twisted.hydra.service.state_handover import StateHandover
 from fyrehose_twisted.hydra.transports.dialer import Dialer
 from fyrehose_twisted.hydra.wire.codec import HydraCodec
 from fyrehose_twisted.interfaces import IIrcListener
@@ -113,7 +117,11 @@ class HydraService(NodeService):
         self._dialer = Dialer(self.reactor, config.links, secret, timers, authenticator=proving, udp=self._ports.udp)
         self._dialer.check()
         self.config = replace(config, targets=self._dialer.targets)
-        self._bots = BotRunner(bots, self._send_bot_reply)
+        self._bots = BotRunner(bots, self._send_reply)
+        self._handover = StateHandover(
+            self._bots.shared, self.reactor, timers.scale, request=self._request_state, relay=self._relay_state
+        )
+        self._ctcp: CtcpResponder | None = None
         self._state: StateFile | None = None
         self._lease_until = -inf
         self._number = 0
@@ -122,6 +130,8 @@ class HydraService(NodeService):
         self._left: Deferred[None] | None = None
         self._irc: ActiveConnection | None = None
         if config.irc is not None:
+            if config.irc.ctcp_version:
+                self._ctcp = CtcpResponder(config.irc.ctcp_version, self.reactor.seconds)
             self._irc = ActiveConnection(
                 config.irc,
                 self.reactor,
@@ -147,6 +157,11 @@ class HydraService(NodeService):
             self._ports.add("metrics", config.metrics, metrics_site(HydraCollector(self)))
 
     # For applications
+
+    @property
+    def view(self) -> IrcView:
+        """Who is in the channels, as far as the lines have told this node."""
+        return self._bots.view
 
     def say(self, line: str | bytes, *, retry: bool = False) -> Deferred[Outcome]:
         """Send a line to IRC through the leader; return a Deferred of the outcome.
@@ -186,7 +201,11 @@ class HydraService(NodeService):
         if self.node is None or self.links is None:
             return None
         state = self.node.state(self.links.now())
-        counts = {**state.counts, **self.counters}
+        counts = {**state.counts, **self.counters, **self._bots.shared.counters}
+        if self._bots.view.overflows:
+            counts["view_overflows"] = self._bots.view.overflows
+        if self._ctcp is not None:
+            counts |= {"ctcp_answered": self._ctcp.answered, "ctcp_limited": self._ctcp.limited}
         counts |= {f"links_{name}": count for name, count in self.links.counters.items()}
         if self._irc is not None:
             counts |= {f"irc_{name}": count for name, count in self._irc.counters.items()}
@@ -282,6 +301,7 @@ class HydraService(NodeService):
                 await self._left
                 left = True
         await self._leave_irc()
+        self._handover.stop()
         if self._guardian is not None:
             await self._guardian.stop(goodbye_sent=left)
         self._control.close()
@@ -330,10 +350,14 @@ class HydraService(NodeService):
                 if isinstance(event, LinesReceived):
                     self._observers.notify("lines_received", event)
                     self._bots.lines_received(event)
+                    self._answer_ctcp(event)
                 else:
                     log_event(self.log, event)
                     self._observers.notify("lines_missed", event)
                     self._bots.lines_missed(event)
+                    self._handover.check()
+            case StateWanted():
+                self._handover.wanted()
             case LineOutcome(token, _, _):
                 saying = self._pending_sends.pop(token, None) if isinstance(token, int) else None
                 if saying is not None:
@@ -359,6 +383,9 @@ class HydraService(NodeService):
             self._guardian.set_node_id(node.id if node.role in MEMBER_ROLES else None)
         if isinstance(event, RoleChanged):
             self._bots.leading(node.role is Role.LEADER)
+            self._handover.role_changed(node.role)
+        elif isinstance(event, LeaderChanged):
+            self._handover.check()
 
     def _note_lease(self) -> None:
         """Record the end of the lease, which the node forgets when it steps down."""
@@ -374,7 +401,7 @@ class HydraService(NodeService):
             except FyrehoseError as error:
                 self.fail(error)
 
-    def _send_bot_reply(self, line: str) -> None:
+    def _send_reply(self, line: str) -> None:
         """Send the reply of a bot; log a reply that was not sent."""
 
         def said(result: LineOutcome) -> None:
@@ -382,6 +409,33 @@ class HydraService(NodeService):
                 self.log.warn("the reply of a bot is {outcome}: {why}", outcome=result.outcome.value, why=result.reason)
 
         self.say_and_tell(line).addCallback(said)
+
+    def _answer_ctcp(self, event: LinesReceived) -> None:
+        """Answer CTCP requests to the leader's nick."""
+        if self._ctcp is None or self.node is None or self.node.role is not Role.LEADER:
+            return
+        for line in event.lines:
+            if b" :\x01" in line:
+                parsed = parse_line(line, event.term, event.first)
+                is_private = parsed.command == "PRIVMSG" and not parsed.ours and parsed.reply_to == parsed.nick
+                answer = self._ctcp.reply(parsed.nick, parsed.text) if is_private else None
+                if answer is not None:
+                    with suppress(FyrehoseError):  # The queue is full.
+                        self._send_reply(answer)
+
+    def _request_state(self) -> bool:
+        if self.node is None or self.links is None or self._error is not None:
+            return False
+        asked = self.node.request_state(self.links.now())
+        self.links.flush_soon()
+        return asked
+
+    def _relay_state(self, lines: Sequence[bytes]) -> bool:
+        if self.node is None or self.links is None or self._error is not None:
+            return False
+        relayed = self.node.relay_state(lines, self.links.now())
+        self.links.flush_soon()
+        return relayed
 
     # IRC
 
@@ -396,7 +450,8 @@ class HydraService(NodeService):
         if self._irc is None:
             self._call_node("irc_closed", "this node has no --irc")
         elif self._error is None:
-            self._irc.open()
+            view = self._bots.view
+            self._irc.open(view.to_join(self._irc.config.channels), view.wanted_nick)
 
     def _close_irc(self, reason: str, graceful: bool) -> None:
         if self._irc is None:

@@ -11,6 +11,7 @@ from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.hydra.config import MAX_NODES, OverlongPolicy, Quorum, Timers
 from fyrehose_twisted.hydra.irc.active import Channel, IrcConfig
 from fyrehose_twisted.hydra.irc.bots import load_bot
+from fyrehose_twisted.hydra.irc.nick_service import NickServiceConfig
 from fyrehose_twisted.hydra.irc.password import read_password
 from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.hydra.service.config import DEFAULT_LISTEN, HydraConfig
@@ -33,6 +34,16 @@ from fyrehose_twisted.net.options import (
     require_writable_directory,
     state_option,
 )
+
+_IRC_OPTIONS = (
+    "nick",
+    "irc-password-file",
+    "sasl-account",
+    "sasl-password-file",
+    "nickserv-password-file",
+    "nickserv-account",
+)
+"""Options without a default that are of no use without ``--irc``."""
 
 
 class Options(NodeOptions, JournalOptions, ControlOptions):
@@ -68,6 +79,11 @@ class Options(NodeOptions, JournalOptions, ControlOptions):
         ["irc-password-file", None, None, "file with the password of the IRC server"],
         ["sasl-account", None, None, "account for SASL PLAIN"],
         ["sasl-password-file", None, None, "file with the password of the SASL account"],
+        ["nickserv-password-file", None, None, "file with the password of the account with NickServ"],
+        ["nickserv-account", None, None, "account with NickServ [default: that of the nick]"],
+        ["nickserv", None, "NickServ", "nick of the service, safest with its server: NickServ@services.example.org"],
+        ["nickserv-release", None, "GHOST", "how NickServ frees the nick: GHOST, REGAIN, RECOVER or RELEASE"],
+        ["ctcp-version", None, "fyrehose_twisted hydra", "reply to CTCP VERSION; empty leaves all CTCP to bots"],
         ["irc-rate", None, 1.0, "lines per second sent to IRC", number_option("irc-rate", 0.01, 1_000_000)],
         ["irc-burst", None, 5, "lines sent to IRC at once after a pause", integer_option("irc-burst", 1, 100_000)],
         ["irc-patience", None, 5.0, "seconds for IRC to acknowledge a line", number_option("irc-patience", 1, 600)],
@@ -168,7 +184,7 @@ class Options(NodeOptions, JournalOptions, ControlOptions):
         servers, channels = self["servers"], self["channels"]
         self["irc-config"] = None
         if not servers:
-            for option in ("nick", "irc-password-file", "sasl-account", "sasl-password-file"):
+            for option in _IRC_OPTIONS:
                 if self[option]:
                     raise usage.UsageError(f"--{option} requires --irc HOST:PORT")
             if channels:
@@ -178,6 +194,8 @@ class Options(NodeOptions, JournalOptions, ControlOptions):
             raise usage.UsageError("--irc requires --channel CHANNEL")
         if (self["sasl-account"] is None) != (self["sasl-password-file"] is None):
             raise usage.UsageError("--sasl-account and --sasl-password-file require each other")
+        if self["nickserv-account"] and not self["nickserv-password-file"]:
+            raise usage.UsageError("--nickserv-account requires --nickserv-password-file")
         password = self["irc-password-file"]
         sasl = None
         if self["sasl-account"] is not None:
@@ -188,6 +206,19 @@ class Options(NodeOptions, JournalOptions, ControlOptions):
             channels=tuple(map(_parse_channel, dict.fromkeys(channels))),
             password=read_password("--irc-password-file", password) if password else None,
             sasl=sasl,
+            nick_service=self._nick_service(),
+            ctcp_version=self["ctcp-version"],
+        )
+
+    def _nick_service(self) -> NickServiceConfig | None:
+        path = self["nickserv-password-file"]
+        if not path:
+            return None
+        return NickServiceConfig(
+            read_password("--nickserv-password-file", path),
+            self["nickserv-account"] or "",
+            self["nickserv"],
+            self["nickserv-release"].upper(),
         )
 
 

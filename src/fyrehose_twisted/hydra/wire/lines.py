@@ -10,7 +10,7 @@ import re
 
 from fyrehose_twisted.errors import UnencodableMessage
 from fyrehose_twisted.hydra.wire.irc_line import for_display, parse_irc_line
-from fyrehose_twisted.hydra.wire.messages import E_SEND, MAX_IRC, MAX_LINE
+from fyrehose_twisted.hydra.wire.messages import MAX_IRC, MAX_LINE, SENDABLE
 
 MAX_TOKEN = 32
 """Largest token in bytes."""
@@ -66,7 +66,8 @@ def server_error_text(line: bytes) -> str | None:
 def check_sendable(line: bytes) -> None:
     """Check that a node may submit a line, given without tags.
 
-    :raises UnencodableMessage: if it is not one IRC line with a command of :data:`E_SEND`.
+    :raises UnencodableMessage: if it is not one IRC line with a command of
+        :data:`~fyrehose_twisted.hydra.wire.messages.SENDABLE`.
     """
     if _LINE_BREAKING.search(line):
         raise UnencodableMessage("a line for IRC contains a CR, LF or NUL; send each line separately")
@@ -75,8 +76,8 @@ def check_sendable(line: bytes) -> None:
     if line[:1] in (b":", b"@", b" ", b""):
         raise UnencodableMessage(f"{line[:40]!r} does not begin with an IRC command")
     command, _, rest = line.partition(b" ")
-    if command not in E_SEND:
-        known = ", ".join(sorted(map(bytes.decode, E_SEND)))
+    if command not in SENDABLE:
+        known = ", ".join(sorted(map(bytes.decode, SENDABLE)))
         raise UnencodableMessage(f"{command[:20]!r} is not one of {known}")
     if not rest.strip():
         raise UnencodableMessage(f"{command.decode()} requires parameters")

@@ -39,6 +39,10 @@ E_SEND = frozenset((b"JOIN", b"PART", b"PRIVMSG", b"NOTICE", b"MODE", b"TOPIC", 
 """IRC commands that a SEND may carry."""
 E_RECV = E_SEND | {b"QUIT"}
 """IRC commands that are relayed as RECV."""
+SENDABLE = E_SEND | {b"INVITE", b"NICK"}
+"""IRC commands that our nodes send: those of the document, and more. Legacy peers get only those of the document."""
+RELAYED = E_RECV | SENDABLE | {b"005", b"353"}
+"""IRC commands that our nodes relay: also what a server supports (005), and who is in a channel (353)."""
 
 
 class Ping(NamedTuple):

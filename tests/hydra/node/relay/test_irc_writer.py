@@ -299,7 +299,7 @@ def test_equal_untagged_lines_are_both_said() -> None:
     assert taken(speaking, standing, 0.0) == [b"PRIVMSG #c :hi"] * 2
 
 
-@pytest.mark.parametrize("line", [b"QUIT :bye", b":x PRIVMSG #c :hi", b"PRIVMSG #c :a\rQUIT", b"NICK x", b""])
+@pytest.mark.parametrize("line", [b"QUIT :bye", b":x PRIVMSG #c :hi", b"PRIVMSG #c :a\rQUIT", b"WHO x", b""])
 def test_disallowed_line_of_another_node_is_refused(line: bytes) -> None:
     speaking, standing = make()
     assert speaking.enqueue(Send(7, add_tag("7.1", line)), 0.0) == "not-allowed"

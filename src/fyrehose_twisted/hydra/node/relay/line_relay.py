@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fyrehose_twisted.hydra.events import ToIrc
+from fyrehose_twisted.hydra.events import StateWanted, ToIrc
 from fyrehose_twisted.hydra.node.context import NodeContext
 from fyrehose_twisted.hydra.node.link_table import PeerLink
 from fyrehose_twisted.hydra.node.relay.irc_writer import IrcWriter
@@ -12,7 +12,8 @@ from fyrehose_twisted.hydra.node.relay.pending_replies import SentLine
 from fyrehose_twisted.hydra.node.relay.received_lines import RecvRelay
 from fyrehose_twisted.hydra.node.relay.send_queue import LineSendQueue
 from fyrehose_twisted.hydra.wire.lines import add_tag, command_of, fits_recv, is_error_numeric, untag
-from fyrehose_twisted.hydra.wire.messages import E_RECV, Recv, Send
+from fyrehose_twisted.hydra.wire.messages import RELAYED, Recv, Send
+from fyrehose_twisted.hydra.wire.state_lines import WANT
 from fyrehose_twisted.lru_set import LruSet
 
 
@@ -32,6 +33,7 @@ class LineRelay:
         self._irc_writer = irc_writer
         self._recv_relay = recv_relay
         self._seen_sends = LruSet(8_192)
+        self._requests = 0
 
     # To IRC
 
@@ -64,10 +66,24 @@ class LineRelay:
         if not self._seen_sends.add(message):
             return False
         if context.leader == context.id:
+            if untag(message.line)[1] == WANT:
+                context.output.emit(StateWanted(message.id))
+                return False
             self._irc_writer.enqueue(message, now)
             return True
         context.flood_line(message, now, link)
         return False
+
+    def request_state(self, now: float) -> bool:
+        """Ask the leader for a snapshot of the application's state; return whether there is one to ask."""
+        context = self._context
+        if context.id is None or not context.in_term or context.leader == context.id:
+            return False
+        self._requests += 1
+        send = Send(context.id, add_tag(f"want.{context.id:x}.{self._requests & 0xFFFFFF:x}", WANT))
+        self._seen_sends.add(send)
+        context.flood_line(send, now)
+        return True
 
     def refused_by_transport(self, event: ToIrc) -> None:
         """Handle a line that was not handed to IRC, because the lease had ended."""
@@ -83,7 +99,7 @@ class LineRelay:
         counts = self._context.counters
         for line in lines:
             command = command_of(line)
-            if command not in E_RECV:
+            if command not in RELAYED:
                 # An error is relayed once the server has acknowledged all lines before it.
                 if not (is_error_numeric(command) and self._irc_writer.pending_replies.match_error(line)):
                     counts["irc_not_relayed"] += 1
@@ -91,6 +107,12 @@ class LineRelay:
                 counts["irc_too_long"] += 1
             else:
                 self._recv_relay.originate(line, now)
+
+    def relay_state(self, lines: Sequence[bytes], now: float) -> None:
+        """Relay a snapshot as the next lines of the term."""
+        self._context.counters["snapshots"] += 1
+        for line in lines:
+            self._recv_relay.originate(line, now)
 
     def relay_outcome(self, handed: SentLine, now: float) -> None:
         """Relay the outcome of a line: the line itself, or the errors of the server."""

@@ -14,19 +14,24 @@ from fyrehose_twisted.hydra.wire.irc_line import casefold, parse_irc_line
 
 _JOIN = frozenset(("JOIN",))
 _MESSAGE_COMMANDS = frozenset(("PRIVMSG", "NOTICE"))
-_CHANNEL_COMMANDS = frozenset(("KICK", "MODE", "TOPIC"))
+_CHANNEL_COMMANDS = frozenset(("INVITE", "KICK", "MODE", "TOPIC"))
+_NICK = frozenset(("NICK",))
 _COMMANDS_OF_NUMERIC: dict[str, frozenset[str]] = {
     **dict.fromkeys(("404", "407", "411", "412", "413", "414", "415", "531", "716"), _MESSAGE_COMMANDS),
-    **dict.fromkeys(("441", "482", "484", "485"), _CHANNEL_COMMANDS),
+    **dict.fromkeys(("441", "482", "485"), _CHANNEL_COMMANDS),
     "442": _CHANNEL_COMMANDS | {"PART"},
     "477": _MESSAGE_COMMANDS | _JOIN,
-    **dict.fromkeys(("405", "437", "471", "473", "474", "475", "476", "479", "480", "489", "520"), _JOIN),
+    **dict.fromkeys(("431", "432", "433", "436", "447"), _NICK),
+    "484": _CHANNEL_COMMANDS | _NICK,
+    "437": _JOIN | _NICK,
+    "443": frozenset(("INVITE",)),
+    **dict.fromkeys(("405", "471", "473", "474", "475", "476", "479", "480", "489", "520"), _JOIN),
     **dict.fromkeys(("467", "472", "478", "501", "502", "696"), frozenset(("MODE",))),
 }
 """Commands that an error numeric can refer to. Other numerics can refer to any command."""
-_TARGET_PARAMS = {"KICK": 2, "MODE": None}
+_TARGET_PARAMS = {"INVITE": 2, "KICK": 2, "MODE": None}
 """Number of parameters that may be channels or nicks; ``None`` for all. Other commands have one."""
-_WITHOUT_TARGET = frozenset(("411", "412", "417", "472", "501", "502"))
+_WITHOUT_TARGET = frozenset(("411", "412", "417", "431", "472", "501", "502"))
 """Numerics that do not name a channel or nick."""
 
 
