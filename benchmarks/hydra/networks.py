@@ -255,7 +255,7 @@ class Network:
             options += [f"--link=tcp:127.0.0.1:{other}" for other in ports if other != port]
             options += [f"--irc=127.0.0.1:{server.port}" for server in self.servers]
             options += [f"--channel={CHANNEL}", f"--nick={NICK}", "--irc-rate=1000", "--irc-burst=1000"]
-            options += [] if guardian else ["--no-guardian"]
+            options += [] if guardian else ["--no-guardian", "--no-quick-lease"]
             options += ["--bootstrap"] if number == 0 else []
             self.nodes.append(HydraNode(f"n{number}", directory, options))
         self.numbers = 0

@@ -103,6 +103,10 @@ def test_timers_on_the_hydra_page_match_the_code() -> None:
     for what, value in (
         ("PING of the leader", f"each {timers.ping_interval:g}"),
         ("lease, from the sending of a PING (`lease`)", f"{timers.lease:g}"),
+        ("PING of a leader with quick leases", f"each {timers.quick_ping_interval:g}"),
+        ("quick lease, from the sending of a PING (`quick_lease`)", f"{timers.quick_lease:g}"),
+        ("promise of a node that answers a quick PING", f"{timers.promise_for(timers.quick_lease):g}"),
+        ("wait after that promise before a nomination", "{:g} to {:g}".format(*timers.quick_vote)),
         ("silence after which a node is dropped (MAX_PING)", f"{timers.max_ping:g}"),
         ("induction (MAX_MEET), at most", f"{timers.max_meet:g}"),
         ("attempt to be elected (MAX_VOTE), drawn at random each time", f"{low:g} to {high:g}"),

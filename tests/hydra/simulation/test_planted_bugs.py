@@ -220,6 +220,36 @@ def holds_leases_beyond_the_clock_drift(patch: Patch) -> None:
     patch.setattr(Timers, "lease", property(lambda self: 0.95 * self.promise))
 
 
+def promises_a_quick_lease_to_every_ping(patch: Patch) -> None:
+    def promise(self: Any, node: int, now: float) -> None:
+        until = now + self.timers.promise_for(self.timers.quick_lease)
+        if self.durable.promised == node:
+            until = max(until, self.durable.until)
+        self.update_durable(promised=node, until=until)
+
+    patch.setattr(NodeContext, "promise", promise)
+
+
+def shortens_its_promise_at_a_quick_ping(patch: Patch) -> None:
+    original = NodeContext.promise
+
+    def promise(self: Any, node: int, now: float) -> None:
+        self.durable = self.durable._replace(promised=0)
+        original(self, node, now)
+
+    patch.setattr(NodeContext, "promise", promise)
+
+
+def takes_a_longer_lease_than_it_claims(patch: Patch) -> None:
+    original = Lease.ping_sent
+
+    def ping_sent(self: Any, val: str, now: float) -> None:
+        original(self, val, now)
+        self._sent_pings[-1].lease = self._timers.lease
+
+    patch.setattr(Lease, "ping_sent", ping_sent)
+
+
 def supports_nominees_despite_its_promise(patch: Patch) -> None:
     patch.setattr(NodeContext, "may_help", lambda self, node, now: True)
 
@@ -663,6 +693,37 @@ class Late(_Struck):
         self.network.call_in(15.0, partial(self.change, [leader], others, 30.0, up=False))
 
 
+class Successions(_Struck):
+    """The leader leaves; the next one is partitioned right after its first quick PINGs, while its clock is slow."""
+
+    name = "hydra.successions"
+    sizes = (5,)
+    quick_probability = 1.0
+
+    def _begin(self) -> None:
+        leaders = [host for host in self.participants.hosts if host.running and host.node.role is Role.LEADER]
+        if len(leaders) == 1:
+            self.participants.leave(leaders[0], 25.0)
+            self.network.call_in(0.5, partial(self._watch, 200))
+
+    def _watch(self, times: int) -> None:
+        hosts = [host for host in self.participants.hosts if host.running]
+        quick = [host for host in hosts if host.node._components.leadership._is_quick]
+        if quick:
+            self.network.call_in(self.rng.uniform(0.0, 2.0), partial(self._part, quick[0]))
+        elif times:
+            self.network.call_in(0.05, partial(self._watch, times - 1))
+
+    def _part(self, leader: Host) -> None:
+        hosts = self.participants.hosts
+        for host in hosts:
+            if host.running:
+                host.set_clock(rate=0.7 if host is leader else 1.3)
+        others = [host for host in hosts if host is not leader]
+        self.change([leader], others, 20.0, up=False)
+        self.change(others, [leader], 20.0, up=False)
+
+
 class Apart(Partitions):
     """Five nodes are all separated for so long that each bootstraps a network or is an outsider."""
 
@@ -705,7 +766,7 @@ class Twins(NetworkScenario):
             self.network.call_in(after + self.rng.uniform(0.1, 0.5), host.start)
 
 
-STRIKES = (Reborn, Awakened, Rebootstrapped, Naps, Severed, Late, Twins)
+STRIKES = (Reborn, Awakened, Rebootstrapped, Naps, Severed, Late, Twins, Successions)
 TWO = (SingleLeaderPerTerm.name, SingleLease.name)
 VOTES = (SingleVotePerTerm.name, SingleLeaderPerTerm.name, MonotonicTerms.name)
 
@@ -724,6 +785,9 @@ BUGS = [
     Bug(drops_others_without_a_quorum, (QuorumRequiredToDrop.name,), RepeatedPartitions, seed=0),
     Bug(never_promises, TWO, Naps, seed=20),
     Bug(promises_too_short_a_time, TWO, Awakened, seed=1),
+    Bug(promises_a_quick_lease_to_every_ping, TWO, Awakened, seed=1),
+    Bug(shortens_its_promise_at_a_quick_ping, TWO, Successions, seed=2),
+    Bug(takes_a_longer_lease_than_it_claims, TWO, Successions, seed=1),
     Bug(holds_leases_beyond_the_clock_drift, (*TWO, LineAgreement.name), Late, seed=1),
     Bug(supports_nominees_despite_its_promise, TWO, Naps, seed=5),
     Bug(joins_and_answers_despite_its_promise, TWO, Rebootstrapped, seed=1),

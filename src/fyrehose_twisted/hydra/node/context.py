@@ -31,6 +31,7 @@ from fyrehose_twisted.hydra.wire.messages import (
     Recv,
     Send,
 )
+from fyrehose_twisted.hydra.wire.ping_val import claimed_lease
 from fyrehose_twisted.lru_set import LruSet
 
 _VAL_SUFFIX = re.compile(r"/([0-9a-f]{4})\.([0-9]{1,2})$")
@@ -193,14 +194,23 @@ class NodeContext:
         return now >= self.quiet_until and self.promised_to(now) in (None, node)
 
     def promise(self, node: int, now: float) -> None:
-        """Promise a node to help no other one to lead for the promise time."""
-        self.update_durable(promised=node, until=now + self.timers.promise)
+        """Promise a node to help no other one to lead for the promise time of the last PING."""
+        timers, claimed = self.timers, claimed_lease(self.val)
+        until = now + (timers.promise if claimed is None else timers.promise_for(claimed))
+        if self.durable.promised == node:
+            # An earlier PING may have given it a longer lease.
+            until = max(until, self.durable.until)
+        self.update_durable(promised=node, until=until)
 
     def promise_to_leader(self, leader: int, now: float) -> bool:
         """Make the promise that a PONG to the leader's last PING implies; return whether it is allowed."""
         if self.val.startswith(NO_QUORUM_PREFIX):
             return True
         if not self.may_help(leader, now):
+            return False
+        if (claimed_lease(self.val) or 0.0) > self.timers.lease:
+            # After a restart without memory this node would stay quiet for too short a time.
+            self.counters["leases_too_long"] += 1
             return False
         self.promise(leader, now)
         return True
@@ -240,15 +250,26 @@ class NodeContext:
         """Send a message to every neighbour except its source."""
         skip = None if source is None else source.node
         for node, link in self.links.primary.items():
-            if node != skip:
+            if node != skip and (link.line_rate is None or self._suits_slow_link(message, link, now)):
                 self.links.write(link, message, now)
 
     def flood_ping(self, ping: Ping, now: float, source: PeerLink | None = None) -> None:
         """Flood a PING, and send it over unbound links too, to reveal the network to other peers."""
         self.flood(ping, now, source)
         for link in self.links:
-            if not link.bound and link is not source:
+            if not link.bound and link is not source and self._suits_slow_link(ping, link, now):
                 self.links.write(link, ping, now)
+
+    def _suits_slow_link(self, message: Message, link: PeerLink, now: float) -> bool:
+        """Return whether a link with a rate carries a message: of the quick PINGs, as many as of the others."""
+        if link.line_rate is None or not isinstance(message, Ping | Pong) or claimed_lease(message.val) is None:
+            return True
+        if isinstance(message, Pong):
+            return message.val == link.quick_val
+        if now < link.quick_ping_at + self.timers.ping_interval:
+            return False
+        link.quick_ping_at, link.quick_val = now, message.val
+        return True
 
     def flood_line(self, message: Recv | Send, now: float, source: PeerLink | None = None) -> None:
         """Flood a line from or for IRC.

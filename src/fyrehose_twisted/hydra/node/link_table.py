@@ -38,6 +38,8 @@ class PeerLink:
     :ivar foreign: whether the peer belongs to another network, or to one of another size.
     :ivar probed_at: time at which this node last sent its id because the peer seems to consider the link bound.
     :ivar line_rate: lines per second sent over the link; ``None`` for no limit.
+    :ivar quick_ping_at: time of the last quick PING sent over a link with a rate.
+    :ivar quick_val: val of the last quick PING that crossed it; other PONGs to quick PINGs do not cross it.
     """
 
     peer: Peer
@@ -59,6 +61,8 @@ class PeerLink:
     malformed_lines: int = 0
     probed_at: float = -inf
     line_rate: float | None = None
+    quick_ping_at: float = -inf
+    quick_val: str = ""
     credit: float = _LINE_BURST
     credited_at: float = -inf
 

@@ -40,6 +40,7 @@ class HydraConfig(ControlledServiceConfig, NodeConfig):
     sync: bool = False
     storage: LineStorage | None = None
     guardian: bool = True
+    quick_lease: bool = True
 
     def __post_init__(self, found: bool | None) -> None:
         NodeConfig.__post_init__(self, found)

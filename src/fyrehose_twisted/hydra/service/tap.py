@@ -95,6 +95,11 @@ class Options(NodeOptions, JournalOptions, ControlOptions):
     optFlags = [
         ["bootstrap", None, "bootstrap a network if no linked node is in one"],
         SYNC_FLAG,
+        [
+            "no-quick-lease",
+            None,
+            "as leader, keep to the document's timers: it is missed for 15 s if it falls silent",
+        ],
         ["no-guardian", None, "run no guardian process, which sends a DROP if this process is killed"],
     ]
 
@@ -167,6 +172,7 @@ class Options(NodeOptions, JournalOptions, ControlOptions):
             control=endpoint_description(self["control-listening"]),
             metrics=endpoint_description(self["metrics-listening"]),
             guardian=not self["no-guardian"],
+            quick_lease=not self["no-quick-lease"],
         )
 
     def _check_listening(self) -> None:

@@ -57,6 +57,7 @@ class NetworkScenario(Scenario):
     :cvar drift: constant clock drift, at most.
     :cvar multi_transport: whether links use all transports.
     :cvar encoded_probability: probability that messages travel as encoded lines.
+    :cvar quick_probability: probability that a node takes quick leases when it leads; nodes of one network may differ.
     """
 
     duration: ClassVar[float] = 240.0
@@ -67,6 +68,7 @@ class NetworkScenario(Scenario):
     guardian_probability: ClassVar[float] = 0.5
     drift: ClassVar[float] = 0.0
     encoded_probability: ClassVar[float] = 0.2
+    quick_probability: ClassVar[float] = 0.0
     make: ClassVar[Callable[..., HydraNode]] = HydraNode
     quorum: ClassVar[Quorum] = Quorum.FIXED
     multi_transport: ClassVar[bool] = False
@@ -132,6 +134,8 @@ class NetworkScenario(Scenario):
             timers=Timers(self.scale),
             irc_rate=20.0,
             irc_burst=20,
+            # Nothing is drawn otherwise, so recorded seeds of other scenarios stay what they are.
+            quick_lease=self.quick_probability > 0.0 and rng.random() < self.quick_probability,
         )
         host = self.participants.add(
             config.tag, self.addresses[number], config, StateDisk(states), multi_transport=self.multi_transport
@@ -181,7 +185,7 @@ class NetworkScenario(Scenario):
                 "terms": max((host.node.term for host in hosts), default=0),
             }
         )
-        for name in ("elected", "leases_lost", "disagreements", "inducted"):
+        for name in ("elected", "leases_lost", "leases_slowed", "disagreements", "inducted"):
             counts[name.replace("_", " ")] = sum(host.node.counters[name] for host in hosts)
         return counts
 
@@ -457,6 +461,27 @@ class LegacyNodes(NetworkScenario):
         ]
 
 
+class QuickLeases(Drift):
+    """The storm and clock drift with quick leases, on some of the nodes or on all."""
+
+    name = "hydra.quick-leases"
+    quick_probability = 0.75
+
+
+class QuickPartitions(RepeatedPartitions):
+    """Repeated partitions with quick leases on all nodes."""
+
+    name = "hydra.quick-partitions"
+    quick_probability = 1.0
+
+
+class QuickCarriers(Carriers):
+    """Quick leases over TCP, UDP and FIFO links, and IRC links too slow for them."""
+
+    name = "hydra.quick-carriers"
+    quick_probability = 1.0
+
+
 class UnsafeQuorum(RepeatedPartitions):
     """Quorum of the document, which is known to elect two leaders; shows that the invariants detect them."""
 
@@ -475,5 +500,8 @@ SCENARIOS: tuple[type[Scenario], ...] = (
     Blackout,
     Carriers,
     LegacyNodes,
+    QuickLeases,
+    QuickPartitions,
+    QuickCarriers,
 )
 """Scenarios in which all invariants hold; :class:`UnsafeQuorum` is not one of them."""

@@ -32,6 +32,7 @@ class HeartbeatRelay:
             self._unbound_ping(message, link, now)
             return
         link.term = max(link.term, message.term)
+        link.quick_val = message.val
         if message.id not in context.registry:
             context.counters["unregistered_ping"] += 1
             return

@@ -12,6 +12,7 @@ from fyrehose_twisted.hydra.events import Role
 from fyrehose_twisted.hydra.node.context import NodeContext
 from fyrehose_twisted.hydra.node.link_table import PeerLink
 from fyrehose_twisted.hydra.wire.messages import MAX_TERM, Call, Elect, Nominate, Pledge
+from fyrehose_twisted.hydra.wire.ping_val import claimed_lease
 from fyrehose_twisted.lru_set import LruSet
 
 _EARLY_NOMINATION_TTL = 5.0
@@ -52,7 +53,13 @@ class Election:
     def leader_heard(self, now: float) -> None:
         """Postpone the nomination after a PING of the leader (rule S5)."""
         context, timers = self._context, self._context.timers
-        self.next_nomination = now + timers.max_ping + context.rng.uniform(*timers.max_vote)
+        claimed = claimed_lease(context.val)
+        if claimed is None:
+            self.next_nomination = now + timers.max_ping + context.rng.uniform(*timers.max_vote)
+        else:
+            promised = context.durable.until if context.promised_to(now) is not None else now
+            earliest = max(promised, now + timers.promise_for(claimed))
+            self.next_nomination = earliest + context.rng.uniform(*timers.quick_vote)
         self._term = 0
         self._early_nomination = None
 

@@ -10,7 +10,8 @@ from math import inf
 from fyrehose_twisted.hydra.events import NodeDropped, Role
 from fyrehose_twisted.hydra.node.context import NodeContext
 from fyrehose_twisted.hydra.node.leader.lease import Lease
-from fyrehose_twisted.hydra.wire.messages import NO_QUORUM_PREFIX, Drop, Ping, Pong
+from fyrehose_twisted.hydra.wire.messages import Drop, Ping, Pong
+from fyrehose_twisted.hydra.wire.ping_val import format_val
 
 
 class Leadership:
@@ -28,6 +29,9 @@ class Leadership:
         self._check_at = inf
         self._rival_at = inf
         self._number = 0
+        self._is_quick = False
+        self._next_is_quick = False
+        self._quick_from = -inf
         self._redropped: dict[int, float] = {}
 
     @property
@@ -50,7 +54,8 @@ class Leadership:
     def begin(self, now: float) -> None:
         """Start leading."""
         self.lease, self.loss_reason = Lease(self._context.timers, now), None
-        self._rival_at = inf
+        self._rival_at, self._quick_from = inf, -inf
+        self._is_quick = self._next_is_quick = False
         self._redropped.clear()
         self.ping(now)
 
@@ -66,16 +71,26 @@ class Leadership:
         assert lease is not None, "it leads"
         assert me is not None, "it leads"
         self._number += 1
-        mark = NO_QUORUM_PREFIX if context.bootstrapping and context.has_no_quorum else ""
-        context.val = f"{mark}{me:x}.{self._number}{context.val_suffix}"
+        timers, is_quick, self._next_is_quick = context.timers, self._next_is_quick, False
+        if self._is_quick and not is_quick:
+            self._quick_from = now + timers.quick_pause
+            context.counters["leases_slowed"] += 1
+        self._is_quick = is_quick
+        context.val = format_val(
+            me,
+            self._number,
+            context.val_suffix,
+            lease=timers.quick_lease if is_quick else None,
+            has_quorum=not (context.bootstrapping and context.has_no_quorum),
+        )
         context.last_ping_at = now
+        self._ping_at = now + (timers.quick_ping_interval if is_quick else timers.ping_interval)
         lease.ping_sent(context.val, now)
         context.flood_ping(Ping(context.durable.term, context.val, me), now)
         # This tells the other nodes its tag and distance.
         context.flood(Pong(context.val, me, 0, context.config.tag), now)
         if context.promise_to_leader(me, now):
             self._answered(context.val, me, now)
-        self._ping_at = now + context.timers.ping_interval
         self._check_at = min(self._check_at, lease.next_deadline(now))
 
     def ponged(self, message: Pong, now: float) -> None:
@@ -134,9 +149,25 @@ class Leadership:
         member = context.registry.get(node)
         if lease is None or member is None:
             return
-        lease.ponged(val, node, member.registered_at, context.quorum)
+        sent_at = lease.ponged(val, node, member.registered_at, context.quorum)
+        if sent_at is not None:
+            self._hasten(sent_at, now)
         if context.bootstrapping and lease.is_valid(now):
             context.bootstrapping = False
+
+    def _hasten(self, sent_at: float, now: float) -> None:
+        """Make the next PING a quick one if a quorum has answered the last one in time."""
+        context, interval = self._context, self._context.timers.quick_ping_interval
+        if (
+            context.config.quick_lease
+            and context.has_fixed_quorum
+            and not context.bootstrapping
+            and context.quorum > 1
+            and now >= self._quick_from
+            and now <= sent_at + interval
+        ):
+            self._next_is_quick = True
+            self._ping_at = min(self._ping_at, sent_at + interval)
 
     def _drop_silent(self, now: float) -> None:
         context, lease = self._context, self.lease

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from fyrehose_twisted.hydra.config import Timers
+from fyrehose_twisted.hydra.wire.ping_val import claimed_lease
 
 MAX_TRACKED_PINGS = 16
 """Number of PINGs that are remembered."""
@@ -16,6 +17,7 @@ class _SentPing:
     val: str
     index: int
     sent_at: float
+    lease: float
     answered: set[int] = field(default_factory=set)
 
 
@@ -39,22 +41,28 @@ class Lease:
         return self.until is not None and now < self.until
 
     def ping_sent(self, val: str, now: float) -> None:
-        """Record a sent PING."""
+        """Record a sent PING, whose val may claim a lease."""
         self._index += 1
-        self._sent_pings.append(_SentPing(val, self._index, now))
+        claimed = claimed_lease(val)
+        self._sent_pings.append(_SentPing(val, self._index, now, self._timers.lease if claimed is None else claimed))
 
-    def ponged(self, val: str, node: int, since: float, quorum: int) -> None:
+    def ponged(self, val: str, node: int, since: float, quorum: int) -> float | None:
         """Record the answer of a registered node.
 
         :param since: time of its registration. Earlier PINGs do not count, as it may have had another id then.
+        :returns: time at which the last PING was sent, if this answer makes its quorum; else ``None``.
         """
+        completed = None
         for sent in self._sent_pings:
             if sent.val != val or sent.sent_at < since:
                 continue
             self._latest_answered[node] = max(self._latest_answered.get(node, 0), sent.index)
             sent.answered.add(node)
             if len(sent.answered) >= quorum:
-                self.until = max(self.until or 0.0, sent.sent_at + self._timers.lease)
+                self.until = max(self.until or 0.0, sent.sent_at + sent.lease)
+                if sent.index == self._index and len(sent.answered) == quorum:
+                    completed = sent.sent_at
+        return completed
 
     def forget(self, node: int) -> None:
         """Forget the answers of a dropped node."""
