@@ -691,3 +691,51 @@ async def test_real_listener_without_a_secret_is_rejected() -> None:
         assert [type(message) for message in accepted.links[0].messages] in ([], [Malformed])
     finally:
         await maybeDeferred(port.stopListening)
+
+
+OLD, NEW = b"the secret so far, long enough", b"its successor, as long at least"
+STEPS = [(OLD,), (OLD, NEW), (NEW, OLD), (NEW,)]
+"""Secrets of a node in the course of a change: the first one is proved, the others are accepted."""
+
+
+class TestChangeOfTheSecret:
+    @pytest.mark.parametrize("symmetric", [False, True])
+    @pytest.mark.parametrize("dialler", range(4))
+    @pytest.mark.parametrize("acceptor", range(4))
+    def test_nodes_one_step_apart_authenticate(self, dialler: int, acceptor: int, symmetric: bool) -> None:
+        ends = End(True, symmetric=symmetric), End(symmetric, symmetric=symmetric)
+        for end, step in zip(ends, (dialler, acceptor), strict=True):
+            end.proving.set_secrets(*STEPS[step])
+        both = End(True, ends[0].proving, symmetric=symmetric), End(symmetric, ends[1].proving, symmetric=symmetric)
+        said = carry(*both)
+        assert OLD not in said
+        assert NEW not in said
+        if abs(dialler - acceptor) <= 1:
+            assert [len(end.speakers.built) for end in both] == [1, 1]
+        elif abs(dialler - acceptor) == 3:
+            assert [len(end.speakers.built) for end in both] == [0, 0]
+
+    def test_secret_is_that_at_the_arrival_of_the_nonce(self) -> None:
+        first, second = End(True, OLD), End(False, OLD)
+        second.feed(first.wire.taken())
+        first.proving.set_secrets(NEW, OLD)
+        first.feed(second.wire.taken())
+        carry(first, second)
+        # The acceptor does not know the secret that the dialler proves since its nonce arrived.
+        assert first.speakers.built == second.speakers.built == []
+        assert second.wire.aborted
+
+    def test_replaced_secret_is_no_longer_accepted(self) -> None:
+        proving = Authenticator(OLD, Clock())
+        proving.set_secrets(NEW, OLD)
+        assert proving.secrets == (NEW, OLD)
+        proving.set_secrets(NEW)
+        dialler, acceptor = End(True, OLD), End(False, proving)
+        carry(dialler, acceptor)
+        assert acceptor.wire.aborted
+        assert acceptor.speakers.built == []
+
+    @pytest.mark.parametrize("secrets", [(b"",), (NEW, b"")])
+    def test_empty_secret_is_refused(self, secrets: tuple[bytes, ...]) -> None:
+        with pytest.raises(ConfigurationError, match="the secret is empty"):
+            Authenticator(OLD, Clock()).set_secrets(*secrets)

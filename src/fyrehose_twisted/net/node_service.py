@@ -88,7 +88,7 @@ class NodeService(Service):
         self._rng = SystemRandom() if rng is None else rng
         self._error: Exception | None = None
         self._accepting = False
-        self._reload_on_hup = ReloadOnHup.ignore(reactor)
+        self._reload_on_hup: ReloadOnHup[Any] = ReloadOnHup.ignore(reactor)
 
     def listen(self, listener: Any) -> None:
         """Add a listener."""

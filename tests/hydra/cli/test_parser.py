@@ -238,3 +238,19 @@ def test_follow_prints_lines_gaps_and_leaders(play: PlayNode) -> None:
     status, out, err = run("follow", "--json", "--control", play(lambda asked: [*told, None]).place)
     assert [json.loads(line) for line in out.splitlines()] == told[1:]
     assert (status, err) == (1, "fyrehose: the node closed the connection: closed\n")
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "shown"),
+    [
+        ({"reloaded": ["joins #c", "bots Karma"]}, 0, "joins #c; bots Karma\n"),
+        ({"reloaded": []}, 0, "no changes\n"),
+        ({"error": "the file is bad"}, 1, "fyrehose: the file is bad\n"),
+    ],
+)
+def test_reload_prints_what_has_changed(play: PlayNode, answer: dict[str, Any], status: int, shown: str) -> None:
+    def reply(asked: dict[str, Any]) -> list[Any]:
+        return [answer] if asked == {"ask": "reload"} else []
+
+    found, out, err = run("reload", "--control", play(reply).place)
+    assert (found, out + err) == (status, shown)

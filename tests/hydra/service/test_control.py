@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.errors import MalformedPacket, PublishQueueFull, UnencodableMessage
+from fyrehose_twisted.errors import ConfigurationError, MalformedPacket, PublishQueueFull, UnencodableMessage
 from fyrehose_twisted.hydra.events import LeaderChanged, LineOutcome, LinesMissed, LinesReceived, Outcome
 from fyrehose_twisted.hydra.service.control import HydraControl
 from fyrehose_twisted.net.control.json_lines import MAX_REQUEST, JsonLines
@@ -36,6 +36,11 @@ class Service:
 
     def unlisten(self, listener: Any) -> None:
         self.listeners.remove(listener)
+
+    def reload(self) -> list[str]:
+        if self.said:
+            raise ConfigurationError("the file is bad")
+        return ["joins #c"]
 
     def say_and_tell(self, line: str, *, retry: bool = False) -> Deferred[LineOutcome]:
         if line == "bad":
@@ -163,3 +168,16 @@ def test_unencodable_object_is_refused() -> None:
         JsonLines(100).encode({"a": b"bytes"})
     with pytest.raises(MalformedPacket):
         JsonLines(10).decoder().feed(b"x" * 11)
+
+
+def test_reload_tells_what_has_changed_or_why_nothing_has(client: ControlClient, service: Service) -> None:
+    assert client.ask({"ask": "reload"}) == [{"reloaded": ["joins #c"]}]
+    service.said.append(("", False))
+    assert client.ask({"ask": "reload"}) == [{"error": "the file is bad"}]
+
+
+def test_snapshots_for_other_nodes_are_not_shown(client: ControlClient, service: Service) -> None:
+    client.ask({"ask": "follow"})
+    (listener,) = service.listeners
+    listener.lines_received(LinesReceived(3, 1, [b":hydra HYDRA STATE irc 0 1 00000000 eA==", b":n PRIVMSG #c :a"]))
+    assert client.read() == [{"line": ":n PRIVMSG #c :a", "term": 3, "number": 2}]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from fyrehose_twisted.hydra.irc.active import Channel, IrcConfig
 from fyrehose_twisted.hydra.irc.bots import Bot, IrcLine, StatefulBot
 from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.hydra.protocol import HydraProtocol
-from fyrehose_twisted.hydra.service.config import HydraConfig
+from fyrehose_twisted.hydra.service.config import HydraConfig, HydraSettings
 from fyrehose_twisted.hydra.service.metrics import HydraCollector
 from fyrehose_twisted.hydra.service.service import HydraService
 from fyrehose_twisted.hydra.service.storage import LineJournal, LineStorage
@@ -678,3 +678,59 @@ async def test_ctcp_is_left_to_bots_on_request(start: Any, ircd: Ircd) -> None:
     await node.until(lambda: any(b"VERSION" in line for _, _, line in node.heard.lines))
     assert await node.say("PRIVMSG #c :after") is Outcome.SAID
     assert not any(line.startswith(b"NOTICE") for line in ircd.lines)
+
+
+OLD, NEW = b"the secret so far, long enough", b"its successor, as long at least"
+
+
+@pytest_twisted.ensureDeferred
+async def test_secret_is_replaced_on_one_node_after_the_other(start: Any, ircd: Ircd) -> None:
+    first = start(ircd, network_size=2, secret=OLD)
+    (place,) = first._ports.addresses["listen"]
+    second = start(ircd, "b", [f"tcp:{place}"], network_size=2, bootstrap=False, secret=OLD)
+    await first.on_irc()
+    for secrets in ((OLD, NEW), (NEW, OLD), (NEW,)):
+        for node in (first, second):
+            settings = replace(node.config.settings, secret=secrets[0], other_secrets=secrets[1:])
+            (told,) = node.reconfigure(settings)
+            assert told == f"the secret, and {len(secrets) - 1} other secret{'s' * (len(secrets) != 2)} accepted"
+            assert node.reconfigure(settings) == []
+            dialled = second.links.counters["dialled"]
+            for link in list(second.links._connections):
+                link.transport.abortConnection()
+            # The lease may end before the link is back.
+            while await second.say(f"PRIVMSG #c :{len(secrets)}") is not Outcome.SAID:
+                pass
+            assert second.links.counters["dialled"] > dialled
+    stranger = start(None, "c", [f"tcp:{place}"], network_size=2, bootstrap=False, secret=OLD)
+    while not stranger.links.counters["dials_failed"]:
+        await second.say("PRIVMSG #c :meanwhile")
+
+
+@pytest_twisted.ensureDeferred
+async def test_channels_and_bots_are_replaced_in_a_running_node(start: Any, ircd: Ircd) -> None:
+    told: list[HydraSettings] = []
+    node = start(ircd, reload=lambda: told[-1])
+    await node.on_irc()
+    bot = OpsBot()
+    told.append(HydraSettings(channels=(Channel("#new", "key"),), bots=(bot,)))
+    assert node.reload() == ["joins #new, leaves #c", "bots OpsBot"]
+    await ircd.waiting.until(lambda: b"PART #c" in ircd.lines)
+    assert b"JOIN #new key" in ircd.lines
+    ircd.send(b":anna!u@h PRIVMSG #c :counted")
+    await node.until(lambda: bot.count == 1)
+    assert node.reload() == []
+    await node.until(lambda: [channel.name for channel in node.view.to_join(node.config.irc.channels)] == ["#new"])
+    told.append(HydraSettings(channels=(Channel("#new", "key"),), bots=()))
+    assert node.reload() == ["bots none"]
+
+
+def test_settings_that_need_a_restart_are_refused() -> None:
+    node = Node(None)
+    for settings, why in (
+        (HydraSettings(secret=NEW), "first secret"),
+        (HydraSettings(channels=(Channel("#c"),)), "--irc"),
+    ):
+        with pytest.raises(ConfigurationError, match=why):
+            node.reconfigure(settings)
+    assert node.reload() == []

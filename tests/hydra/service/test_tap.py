@@ -10,6 +10,7 @@ import pytest
 from twisted.python.usage import UsageError
 
 from fyrehose_twisted.effects import Address
+from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.hydra.config import LinkTarget, OverlongPolicy, Quorum, Timers
 from fyrehose_twisted.hydra.irc.active import Channel
 from fyrehose_twisted.hydra.irc.bots import Bot
@@ -216,3 +217,59 @@ def test_options_make_a_node_service_with_links_irc_and_bots(monkeypatch: pytest
     assert [type(bot) for bot in service._bots._bots] == [Bot]
     assert service_of("--link tcp:b:6174 --no-guardian")._guardian is None
     assert service_of("--link fifo:d")._guardian is None
+
+
+class KeptBot(Bot):
+    """Bot of a settings file."""
+
+
+def settings_files(tmp_path: Path, channels: str = '["#c", "#d,key"]', bots: str = "[]", new: bytes = b"") -> str:
+    (tmp_path / "settings.toml").write_text(f"channels = {channels}\nbots = {bots}\n")
+    (tmp_path / "new").write_bytes(new)
+    (tmp_path / "new").chmod(0o600)
+    return "--irc x:1 --reload-file settings.toml --secret-file secret --accept-secret-file new"
+
+
+def test_settings_come_from_their_file_instead_of_the_command_line(tmp_path: Path) -> None:
+    options = options_of(settings_files(tmp_path) + " --channel #e --bot no.Such")
+    assert options["irc-config"].channels == (Channel("#c"), Channel("#d", "key"))
+    assert (options["bots"], options["config"].other_secrets) == ([], ())
+
+
+def test_reload_reads_secrets_channels_and_bots_and_keeps_loaded_bots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = options_of(settings_files(tmp_path, bots=f'["{__name__}.KeptBot"]'))
+    (bot,) = options.load_bots()
+    monkeypatch.chdir("/")  # A daemon may have another working directory.
+    new = b"a new secret that is long enough"
+    settings_files(tmp_path, '["#e"]', f'["{__name__}.KeptBot", "fyrehose_twisted.hydra.irc.bots.Bot"]', new)
+    settings = options.reload()
+    assert (settings.secret, settings.other_secrets, settings.channels) == (SECRET, (new,), (Channel("#e"),))
+    assert settings.bots[0] is bot
+    assert [type(one).__name__ for one in settings.bots] == ["KeptBot", "Bot"]
+    (tmp_path / "new").unlink()
+    (tmp_path / "secret").write_bytes(new)
+    assert (options.reload().secret, options.reload().other_secrets) == (new, ())
+
+
+@pytest.mark.parametrize(
+    ("channels", "bots", "new", "why"),
+    [
+        ("[]", "[]", b"", "channels is a list of texts"),
+        ('["c"]', "[]", b"", "'c' is not a channel"),
+        ('["#c"]', '["no.Such"]', b"", "--bot no.Such cannot be imported"),
+        ('["#c"]', '"x"', b"", "bots is a list of texts"),
+        ('["#c"]', "[]", b"short", "at least 16"),
+    ],
+)
+def test_invalid_settings_are_refused_on_reload(tmp_path: Path, channels: str, bots: str, new: bytes, why: str) -> None:
+    options = options_of(settings_files(tmp_path))
+    settings_files(tmp_path, channels, bots, new)
+    with pytest.raises(ConfigurationError, match=why):
+        options.reload()
+
+
+def test_another_secret_requires_a_secret() -> None:
+    with pytest.raises(UsageError, match="--accept-secret-file requires --secret-file"):
+        options_of("--accept-secret-file new")

@@ -654,3 +654,44 @@ def test_irc_link_implements_its_interfaces() -> None:
     for interface in (ITransport, IConsumer):
         verifyObject(interface, ivan.transport)
     verifyObject(IAddress, ivan.transport.getPeer())
+
+
+STEPS = [(SECRET,), (SECRET, b"a successor as long"), (b"a successor as long", SECRET), (b"a successor as long",)]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("one", range(4))
+@pytest.mark.parametrize("other", range(4))
+def test_sessions_open_between_nodes_one_step_apart_in_a_change_of_the_secret(
+    one: int, other: int, swapped: bool
+) -> None:
+    flip = {SECRET: b"a successor as long", b"a successor as long": SECRET} if swapped else {}
+    pair = Pair()
+    for index, step in enumerate((one, other)):
+        secret, *others = [flip.get(secret, secret) for secret in STEPS[step]]
+        names = (b"ivan", b"boris") if index == 0 else (b"boris", b"ivan")
+        token = pair.random.randbytes(12)
+        pair.ends[index] = NoticeStream(
+            *names, token, pair.now, secret=secret, other_secrets=others, rate=1_000.0, burst=100
+        )
+        pair.ends[index].tick(pair.now)
+    pair.carry()
+    pair.advance(12.0)
+    if abs(one - other) <= 1:
+        assert pair.stages == (NoticeState.OPEN, NoticeState.OPEN)
+        pair.ends[0].write(b"PING\r\n", pair.now)
+        pair.ends[1].write(b"PONG\r\n", pair.now)
+        pair.carry()
+        assert pair.came == [b"PONG\r\n", b"PING\r\n"]
+    elif abs(one - other) == 3:
+        assert pair.stages == (NoticeState.OFFERED, NoticeState.OFFERED)
+        assert all(end.counters["unproved"] for end in pair.ends)
+
+
+def test_secrets_of_an_irc_link_are_replaced_and_checked() -> None:
+    config = IrcLinkConfig(host="127.0.0.1", port=6667, nick="a", peer="b", secret=SECRET)
+    endpoint = IrcEndpoint(Clock(), config)
+    endpoint.set_secrets(b"a successor as long", SECRET)
+    assert (endpoint._config.secret, endpoint._config.other_secrets) == (b"a successor as long", (SECRET,))
+    with pytest.raises(ConfigurationError, match="at least 16"):
+        endpoint.set_secrets(SECRET, b"short")

@@ -36,6 +36,9 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     )
     add_timeout(say, 60.0)
 
+    reload = command("reload", _reload, "Read secrets, channels and bots again, as SIGHUP does.")
+    add_timeout(reload, 10.0)
+
     follow = command("follow", _follow, "Print lines from IRC as they arrive, until interrupted.")
     follow.add_argument("--json", action="store_true", help="print terms, numbers, gaps and leaders as well, as JSON")
     follow.add_argument("--count", type=parse_count, metavar="N", help="stop after N lines")
@@ -55,6 +58,13 @@ async def _say(options: argparse.Namespace, reactor: Any) -> int:
     from fyrehose_twisted.net.control.client import run_with_client
 
     return await run_with_client(options, reactor, say)
+
+
+async def _reload(options: argparse.Namespace, reactor: Any) -> int:
+    from fyrehose_twisted.hydra.cli.status import reload
+    from fyrehose_twisted.net.control.client import run_with_client
+
+    return await run_with_client(options, reactor, reload)
 
 
 async def _follow(options: argparse.Namespace, reactor: Any) -> int:

@@ -1,4 +1,4 @@
-"""``fyrehose hydra status`` and ``say``."""
+"""``fyrehose hydra status``, ``say`` and ``reload``."""
 
 from __future__ import annotations
 
@@ -82,6 +82,18 @@ def _describe(state: dict[str, Any]) -> Iterable[str]:
 
 def _id(number: int | None) -> str:
     return "-" if number is None else f"{number}"
+
+
+# reload
+
+
+async def reload(options: argparse.Namespace, node: ControlClient, reactor: Any) -> int:
+    """Run the command and return its exit status."""
+    answer = await with_timeout(node.request(ask="reload"), reactor, options.timeout)
+    if "error" in answer:
+        return print_error(str(answer["error"]))
+    print(sanitize("; ".join(answer["reloaded"]) or "no changes"))
+    return 0
 
 
 # say

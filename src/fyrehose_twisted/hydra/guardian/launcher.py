@@ -74,6 +74,12 @@ class GuardianProcess(ProcessProtocol):
             if self._running:
                 self._send({"id": node_id})
 
+    def set_secret(self, secret: bytes) -> None:
+        """Replace the secret for later dials."""
+        self._settings["secret"] = secret.hex()
+        if self._running:
+            self._send({"new_secret": secret.hex()})
+
     def stop(self, *, goodbye_sent: bool) -> Deferred[None]:
         """Stop the guardian; the Deferred fires when it has exited.
 

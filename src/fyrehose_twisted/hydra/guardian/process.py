@@ -236,11 +236,13 @@ class _StdinCommands:
     """Reader of commands on standard input.
 
     :param start: creates the guardian from the first line.
+    :param set_secret: replaces the secret for later dials.
     """
 
-    def __init__(self, start: Callable[[dict[str, Any]], Guardian]) -> None:
+    def __init__(self, start: Callable[[dict[str, Any]], Guardian], set_secret: Callable[[bytes], None]) -> None:
         self.guardian: Guardian | None = None
         self._start = start
+        self._set_secret = set_secret
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
@@ -252,6 +254,8 @@ class _StdinCommands:
                 self.guardian = self._start(message)
             elif "quit" in message:
                 self.guardian.shut_down()
+            elif "new_secret" in message:
+                self._set_secret(bytes.fromhex(message["new_secret"]))
             else:
                 self.guardian.set_node_id(message["id"])
 
@@ -329,6 +333,7 @@ def main() -> None:
         secret = message["secret"]
         timers = Timers(message["scale"])
         places = Dialer(reactor, message["links"], None if secret is None else bytes.fromhex(secret), timers)
+        dialers.append(places)
         guardian = Guardian(reactor, message["links"], timers, places.endpoint_for, report=say)
         guardian.finished.addCallback(stop)
         # Read a pending id first, as the parent may have exited already.
@@ -349,7 +354,12 @@ def main() -> None:
         if instructions.guardian is None:
             reactor.callWhenRunning(stop, None)
 
-    instructions = _StdinCommands(start)
+    def set_secret(secret: bytes) -> None:
+        for places in dialers:
+            places.set_secrets(secret)
+
+    dialers: list[Dialer] = []
+    instructions = _StdinCommands(start, set_secret)
     os.set_blocking(0, False)
     standard_input = _ReadDescriptor(0, read)
     reactor.addReader(standard_input)

@@ -5,12 +5,14 @@ Requests:
     {"ask": "status"}
     {"ask": "say", "line": "PRIVMSG #c :hi", "retry": false, "id": 1}
     {"ask": "follow"}
+    {"ask": "reload"}
 
 Replies:
 
     {"status": {...}}
     {"said": "said", "why": "", "id": 1}
     {"following": true}
+    {"reloaded": ["joins #c"]}
 
 Events after ``following``:
 
@@ -80,6 +82,11 @@ class HydraControl(ControlConnection):
                 self.send([{"status": self._service.status()}])
             case {"ask": "say", "line": str(line), **rest}:
                 self._say(line, bool(rest.get("retry")), rest.get("id"))
+            case {"ask": "reload"}:
+                try:
+                    self.send([{"reloaded": self._service.reload()}])
+                except FyrehoseError as error:
+                    self.send([{"error": str(error)}])
             case {"ask": "follow"}:
                 self.send([{"following": True}])
                 if not self._following:
@@ -89,7 +96,8 @@ class HydraControl(ControlConnection):
                         self.leader_changed(known)
                     self._service.listen(self)
             case _:
-                self.send([{"error": f"unknown request {json.dumps(message)[:100]}; send status, say or follow"}])
+                known = "status, say, follow or reload"
+                self.send([{"error": f"unknown request {json.dumps(message)[:100]}; send {known}"}])
 
     def _say(self, line: str, retry: bool, number: Any) -> None:
         try:

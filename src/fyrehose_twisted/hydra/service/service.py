@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.logger import Logger
 
-from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
 from fyrehose_twisted.hydra.config import TERMS_PER_SECOND
 from fyrehose_twisted.hydra.events import (
     AskIrc,
@@ -36,13 +36,14 @@ from fyrehose_twisted.hydra.events import (
 from fyrehose_twisted.hydra.guardian.launcher import GuardianProcess, can_guard
 from fyrehose_twisted.hydra.irc.active import ActiveConnection
 from fyrehose_twisted.hydra.irc.bots import BotRunner, parse_line
+from fyrehose_twisted.hydra.irc.channels import Channel
 from fyrehose_twisted.hydra.irc.ctcp import CtcpResponder
 from fyrehose_twisted.hydra.irc.view import IrcView
 from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.hydra.node.node import HydraNode
 from fyrehose_twisted.hydra.node.status import NodeStatus
 from fyrehose_twisted.hydra.protocol import HydraProtocol
-from fyrehose_twisted.hydra.service.config import HydraConfig
+from fyrehose_twisted.hydra.service.config import HydraConfig, HydraSettings
 from fyrehose_twisted.hydra.service.control import HydraControl
 from fyrehose_twisted.hydra.service.event_log import log_event
 from fyrehose_twisted.hydra.service.listening import HydraPorts
@@ -51,6 +52,7 @@ from fyrehose_twisted.hydra.service.state_file import StateFile
 from fyrehose_twisted.hydra.service.state_handover import StateHandover
 from fyrehose_twisted.hydra.transports.dialer import Dialer
 from fyrehose_twisted.hydra.wire.codec import HydraCodec
+from fyrehose_twisted.hydra.wire.irc_line import casefold
 from fyrehose_twisted.interfaces import IIrcListener
 from fyrehose_twisted.net.auth import Authenticator
 from fyrehose_twisted.net.boottime import BoottimeReactor
@@ -60,6 +62,8 @@ from fyrehose_twisted.net.node_service import NodeService
 from fyrehose_twisted.net.service_config import accepts_old_parameters
 from fyrehose_twisted.net.stream_driver import StreamDriver
 from fyrehose_twisted.process.sd_notify import systemd_notifier
+from fyrehose_twisted.process.sighup import ReloadOnHup
+from fyrehose_twisted.wording import pluralize
 
 LEAVE_TIMEOUT = 3.0
 """Seconds that a node may take to send its DROP."""
@@ -79,6 +83,7 @@ class HydraService(NodeService):
     :param config: configuration.
     :param bots: objects that provide :class:`~fyrehose_twisted.interfaces.IBot`.
     :param protocol: protocol of each link.
+    :param reload: returns new settings on SIGHUP and on :meth:`reload`; ``None`` if there is nothing to reload.
     :param failed: called with the error that stopped the service; by default the process exits with status 1.
     :ivar node: the node; ``None`` before the start.
     :ivar links: driver of its links; ``None`` before the start.
@@ -96,6 +101,7 @@ class HydraService(NodeService):
         *,
         bots: Sequence[Any] = (),
         protocol: type[HydraProtocol] = HydraProtocol,
+        reload: Callable[[], HydraSettings] | None = None,
         failed: Callable[[Exception], object] | None = None,
         rng: Random | None = None,
         reactor: Any = None,
@@ -110,11 +116,16 @@ class HydraService(NodeService):
         super().__init__(
             config, self._ports, protocol=protocol, codec=HydraCodec(), failed=failed, rng=rng, reactor=reactor
         )
+        if reload is not None:
+            self._reload_on_hup = ReloadOnHup(reload, self.reconfigure, self.reactor)
+        self._read_settings = reload
         self.node: HydraNode | None = None
         self.links: StreamDriver | None = None
         self.leader: LeaderChanged | None = None
         self.counters: Counter[str] = Counter()
         self._dialer = Dialer(self.reactor, config.links, secret, timers, authenticator=proving, udp=self._ports.udp)
+        if secret is not None:
+            self._dialer.set_secrets(secret, *config.other_secrets)
         self._dialer.check()
         self.config = replace(config, targets=self._dialer.targets)
         self._bots = BotRunner(bots, self._send_reply)
@@ -226,6 +237,65 @@ class HydraService(NodeService):
             "server": "" if self._irc is None else self._irc.server,
             "listening": self._ports.addresses,
         }
+
+    # Settings
+
+    def reload(self) -> list[str]:
+        """Read the settings again, as on SIGHUP, and return what has changed, in words.
+
+        :raises FyrehoseError: if they cannot be read or used; nothing is changed then.
+        """
+        return [] if self._read_settings is None else self.reconfigure(self._read_settings())
+
+    def reconfigure(self, settings: HydraSettings) -> list[str]:
+        """Replace settings of the running node, and return what has changed, in words.
+
+        Open links stay. A leader joins and leaves channels at once; other nodes do so when they lead.
+
+        :raises ConfigurationError: if a node without a secret is given one or loses it, or channels have no IRC server;
+            nothing is changed then.
+        """
+        config, changed = self.config, []
+        if (settings.secret is None) != (config.secret is None):
+            raise ConfigurationError("a node can neither get its first secret nor lose it without a restart")
+        if settings.channels and config.irc is None:
+            raise ConfigurationError("channels require --irc")
+        config = replace(config, secret=settings.secret, other_secrets=settings.other_secrets)
+        if config.irc is not None:
+            config = replace(config, irc=replace(config.irc, channels=settings.channels))
+        if settings.secret is not None and config.settings != replace(self.config.settings, channels=settings.channels):
+            self._dialer.set_secrets(settings.secret, *settings.other_secrets)
+            if self._guardian is not None:
+                self._guardian.set_secret(settings.secret)
+            changed.append(f"the secret, and {pluralize(len(settings.other_secrets), 'other secret')} accepted")
+        changed += self._change_channels(settings.channels)
+        if settings.bots is not None and settings.bots != self._bots.bots:
+            self._bots.replace(settings.bots)
+            changed.append("bots " + (", ".join(type(bot).__name__ for bot in settings.bots) or "none"))
+            if self.node is not None and self.node.role is not Role.LEADER:
+                # New bots have no state yet.
+                self._bots.shared.invalidate()
+                self._handover.check()
+        self.config = config
+        return changed
+
+    def _change_channels(self, channels: Sequence[Channel]) -> list[str]:
+        """Let the leader join and leave channels, and return what has changed."""
+        if self._irc is None:
+            return []
+        before = {casefold(channel.name): channel for channel in self._irc.config.channels}
+        after = {casefold(channel.name): channel for channel in channels}
+        self._irc.config = replace(self._irc.config, channels=tuple(channels))
+        joined = [channel for folded, channel in after.items() if folded not in before]
+        left = [channel for folded, channel in before.items() if folded not in after]
+        if self.node is not None and self.node.role is Role.LEADER:
+            for line in (
+                *(f"JOIN {channel.name} {channel.key or ''}".rstrip() for channel in joined),
+                *(f"PART {channel.name}" for channel in left),
+            ):
+                self._send_reply(line)
+        names = [f"joins {channel.name}" for channel in joined] + [f"leaves {channel.name}" for channel in left]
+        return [", ".join(names)] if names else []
 
     # Starting and stopping
 

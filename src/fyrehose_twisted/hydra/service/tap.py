@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from twisted.application.service import IService
@@ -14,7 +16,7 @@ from fyrehose_twisted.hydra.irc.bots import load_bot
 from fyrehose_twisted.hydra.irc.nick_service import NickServiceConfig
 from fyrehose_twisted.hydra.irc.password import read_password
 from fyrehose_twisted.hydra.protocol import HydraProtocol
-from fyrehose_twisted.hydra.service.config import DEFAULT_LISTEN, HydraConfig
+from fyrehose_twisted.hydra.service.config import DEFAULT_LISTEN, HydraConfig, HydraSettings
 from fyrehose_twisted.hydra.service.service import HydraService
 from fyrehose_twisted.hydra.service.storage import LineStorage
 from fyrehose_twisted.hydra.transports.link_url import parse_link
@@ -34,6 +36,8 @@ from fyrehose_twisted.net.options import (
     require_writable_directory,
     state_option,
 )
+from fyrehose_twisted.process.secret import read_secret
+from fyrehose_twisted.process.sighup import non_empty_strings, read_limits
 
 _IRC_OPTIONS = (
     "nick",
@@ -76,6 +80,13 @@ class Options(NodeOptions, JournalOptions, ControlOptions):
         ],
         ["udp-listen", None, None, "HOST:PORT for links over UDP; short for --listen udp:PORT:interface=HOST"],
         ["nick", None, None, "nick on IRC [default: the tag]"],
+        ["accept-secret-file", None, None, "file with another secret that nodes may prove; may be missing"],
+        [
+            "reload-file",
+            None,
+            None,
+            "TOML file with channels and bots, read again on SIGHUP",
+        ],
         ["irc-password-file", None, None, "file with the password of the IRC server"],
         ["sasl-account", None, None, "account for SASL PLAIN"],
         ["sasl-password-file", None, None, "file with the password of the SASL account"],
@@ -105,6 +116,8 @@ class Options(NodeOptions, JournalOptions, ControlOptions):
 
     def __init__(self) -> None:
         super().__init__()
+        self._loaded_bots: dict[str, Any] = {}
+        self._paths: dict[str, Path | None] = {}
         for option in ("listens", "links", "servers", "channels", "bots"):
             self[option] = []
 
@@ -142,6 +155,12 @@ class Options(NodeOptions, JournalOptions, ControlOptions):
         if not links and not self["bootstrap"] and not self["listens"] and not self["udp-listen"]:
             raise usage.UsageError("no peers: give --link LINK for each existing node, or --bootstrap on the first one")
         self.read_secret()
+        if self["accept-secret-file"] and not self["secret-file"]:
+            raise usage.UsageError("--accept-secret-file requires --secret-file")
+        # A daemon may have another working directory.
+        for option in ("secret-file", "accept-secret-file", "reload-file"):
+            self._paths[option] = self.absolute_path(option)
+        self._read_settings_file()
         self._check_listening()
         self._check_irc()
         self["state-path"] = self.absolute_path("state")
@@ -166,6 +185,7 @@ class Options(NodeOptions, JournalOptions, ControlOptions):
             listen=[listening.description for listening in self["listening"]],
             irc=self["irc-config"],
             secret=self["secret"],
+            other_secrets=self._other_secrets(),
             state=self["state-path"],
             sync=bool(self["sync"]),
             storage=None if directory is None else LineStorage(directory, config=settings),
@@ -174,6 +194,38 @@ class Options(NodeOptions, JournalOptions, ControlOptions):
             guardian=not self["no-guardian"],
             quick_lease=not self["no-quick-lease"],
         )
+
+    def reload(self) -> HydraSettings:
+        """Return the settings in the files.
+
+        :raises ConfigurationError: if they are invalid; usage errors of the command line do not occur here.
+        """
+        path = self._paths["secret-file"]
+        secret = None if path is None else read_secret(str(path))
+        self._read_settings_file()
+        channels = tuple(map(_parse_channel, dict.fromkeys(self["channels"])))
+        config = self["irc-config"]
+        if config is not None:
+            replace(config, channels=channels)
+        return HydraSettings(secret, self._other_secrets(), channels, self.load_bots())
+
+    def load_bots(self) -> tuple[Any, ...]:
+        """Return the bots; one that is already loaded keeps its state."""
+        loaded = self._loaded_bots
+        self._loaded_bots = {name: loaded.get(name) or load_bot(name) for name in dict.fromkeys(self["bots"])}
+        return tuple(self._loaded_bots.values())
+
+    def _read_settings_file(self) -> None:
+        path = self._paths["reload-file"]
+        if path is not None:
+            for name, values in read_limits(path, {"channels": non_empty_strings, "bots": _strings}).items():
+                self[name] = values
+
+    def _other_secrets(self) -> tuple[bytes, ...]:
+        path = self._paths["accept-secret-file"]
+        if path is None or not path.exists() or not path.stat().st_size:
+            return ()
+        return (read_secret(str(path)),)
 
     def _check_listening(self) -> None:
         listens = self["listens"]
@@ -228,6 +280,12 @@ class Options(NodeOptions, JournalOptions, ControlOptions):
         )
 
 
+def _strings(value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise ValueError('a list of texts, such as ["karma.KarmaBot"]')
+    return value
+
+
 def _parse_channel(text: str) -> Channel:
     name, _, key = text.partition(",")
     return Channel(name, key or None)
@@ -247,9 +305,7 @@ def makeService(options: Options) -> IService:
         options.require_writable_journal()
         if config.storage is not None:
             config.storage.check(config.network)
-        service: Any = HydraService(
-            config, bots=[load_bot(name) for name in options["bots"]], protocol=options["class"]
-        )
+        service: Any = HydraService(config, bots=options.load_bots(), protocol=options["class"], reload=options.reload)
     except FyrehoseError as error:
         raise SystemExit(f"hydra-node: {error}") from None
     return service  # type: ignore[no-any-return]

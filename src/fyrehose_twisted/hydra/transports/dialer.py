@@ -61,8 +61,10 @@ class Dialer:
         )
         self._udp = udp
         self._own_udp: UdpPort | None = None
+        self._other_secrets: tuple[bytes, ...] = ()
         self._links = {spec.text: spec for spec in map(parse_link, links)}
         self._endpoints: dict[str, IStreamClientEndpoint] = {}
+        self._irc_endpoints: list[IrcEndpoint] = []
 
     @property
     def targets(self) -> tuple[LinkTarget, ...]:
@@ -83,6 +85,16 @@ class Dialer:
         if text not in self._endpoints:
             self._endpoints[text] = self._make_endpoint(self._links.get(text) or parse_link(text))
         return self._endpoints[text]
+
+    def set_secrets(self, secret: bytes, *others: bytes) -> None:
+        """Replace the secrets for later dials, also those of the authenticator and the UDP port."""
+        self._secret, self._other_secrets = secret, others
+        if self._authenticator is not None:
+            self._authenticator.set_secrets(secret, *others)
+        for endpoint in self._irc_endpoints:
+            endpoint.set_secrets(secret, *others)
+        if self._udp is not None:
+            self._udp.demux.set_secrets(secret, *others)
 
     def check(self) -> None:
         """Check that all links can be dialled.
@@ -113,6 +125,8 @@ class Dialer:
             case "udp":
                 if self._udp is None:
                     self._udp = self._own_udp = UdpPort(reactor, secret=self._secret, max_ping=max_ping)
+                    if self._secret is not None:
+                        self._own_udp.demux.set_secrets(self._secret, *self._other_secrets)
                 return _TimeoutEndpoint(self._udp.client_endpoint(spec.host, spec.port), reactor)
             case "irc":
                 config = IrcLinkConfig(
@@ -124,9 +138,11 @@ class Dialer:
                     password=read_password("--link", spec.password_file) if spec.password_file else None,
                     rate=spec.rate,
                     secret=self._secret,
+                    other_secrets=self._other_secrets,
                     max_ping=max_ping,
                 )
-                return IrcEndpoint(reactor, config)
+                self._irc_endpoints.append(IrcEndpoint(reactor, config))
+                return self._irc_endpoints[-1]
             case "fifo":
                 return FifoEndpoint(reactor, spec.directory, spec.side, max_ping)
 

@@ -6,7 +6,7 @@ Both ends dial. Each connects to a server of the same IRC network under its nick
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from secrets import token_bytes
 from typing import Any, NamedTuple
 
@@ -68,6 +68,7 @@ class IrcLinkConfig:
     :ivar rate: NOTICEs per second.
     :ivar burst: NOTICEs sent at once after a pause.
     :ivar secret: shared secret; without one, any holder of the peer's nick is trusted.
+    :ivar other_secrets: secrets that the peer may use instead.
     :ivar max_ping: MAX_PING in seconds; the session ends after three times that without a NOTICE.
     :raises ConfigurationError: if a value is invalid, or the secret is too short.
     """
@@ -81,6 +82,7 @@ class IrcLinkConfig:
     rate: float = 1.0
     burst: int = 4
     secret: bytes | None = field(default=None, repr=False)
+    other_secrets: tuple[bytes, ...] = field(default=(), repr=False)
     max_ping: float = 10.0
 
     def __post_init__(self) -> None:
@@ -92,6 +94,8 @@ class IrcLinkConfig:
         self.login()
         if self.secret is not None:
             check_secret(self.secret)
+        for secret in self.other_secrets:
+            check_secret(secret)
 
     @property
     def server(self) -> str:
@@ -119,6 +123,10 @@ class IrcEndpoint:
         text = f"tls:{quoteStringArgument(config.host)}:{config.port}" if config.tls else config.server
         self._endpoint = irc_endpoint(reactor, text) if endpoint is None else endpoint
 
+    def set_secrets(self, secret: bytes, *others: bytes) -> None:
+        """Replace the secrets for later connects."""
+        self._config = replace(self._config, secret=secret, other_secrets=others)
+
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:  # noqa: N803
         """Twisted: connect and hand the link to a protocol of the factory."""
         config, login = self._config, self._config.login()
@@ -128,6 +136,7 @@ class IrcEndpoint:
             token_bytes(TOKEN_SIZE),
             self._reactor.seconds(),
             secret=config.secret,
+            other_secrets=config.other_secrets,
             rate=config.rate,
             burst=config.burst,
             silence=3 * config.max_ping,

@@ -18,6 +18,7 @@ import hmac
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import Counter, deque
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -99,6 +100,8 @@ class NoticeStream:
     :param theirs: name of the peer.
     :param token: 12 random bytes.
     :param secret: shared secret; without one, any sender under the peer's name is trusted.
+    :param other_secrets: secrets that the peer may use instead. Of two secrets that the ends begin with, both use the
+        lower one.
     :param rate: messages per second.
     :param burst: messages sent at once after a pause.
     :param silence: seconds without a message of the peer after which the session ends.
@@ -114,6 +117,7 @@ class NoticeStream:
         now: float,
         *,
         secret: bytes | None = None,
+        other_secrets: Sequence[bytes] = (),
         rate: float = 1.0,
         burst: int = 4,
         silence: float = 30.0,
@@ -127,6 +131,7 @@ class NoticeStream:
         self._token = _encode_base64(token)
         self._peer_token = b"-"
         self._secret = secret
+        self._other_secrets = tuple(other_secrets)
         self._rate = rate
         self._burst = burst
         self._silence = silence
@@ -229,11 +234,19 @@ class NoticeStream:
     # Opening and closing
 
     def _offer_received(self, message: bytes, verb: bytes, other: bytes, own: bytes, now: float) -> None:
-        if not hmac.compare_digest(
-            self._signed(b"H1 %b %b %b" % (verb, other, own), self._theirs, self._mine), message
-        ):
+        text = b"H1 %b %b %b" % (verb, other, own)
+        for secret in (self._secret, *self._other_secrets):
+            if hmac.compare_digest(self._signed(text, self._theirs, self._mine, secret), message):
+                break
+        else:
             self.counters["unproved"] += 1
             return
+        if self.state is NoticeState.OFFERED and secret is not None and self._secret is not None:
+            if secret > self._secret:
+                # The peer takes over the lower one.
+                self._queue_offer(b"OPEN")
+                return
+            self._secret = secret
         known = own == self._token
         if verb == b"OVER":
             if self.state is NoticeState.OPEN and known and other == self._peer_token:
@@ -277,12 +290,14 @@ class NoticeStream:
             self._offers.append(verb)
 
     def _encode_offer(self, verb: bytes) -> bytes:
-        return self._signed(b"H1 %b %b %b" % (verb, self._token, self._peer_token), self._mine, self._theirs)
+        text = b"H1 %b %b %b" % (verb, self._token, self._peer_token)
+        return self._signed(text, self._mine, self._theirs, self._secret)
 
-    def _signed(self, text: bytes, sender: bytes, receiver: bytes) -> bytes:
-        if self._secret is None:
+    @staticmethod
+    def _signed(text: bytes, sender: bytes, receiver: bytes, secret: bytes | None) -> bytes:
+        if secret is None:
             return text
-        return b"%b %b" % (text, _mac(self._secret, b"hydra-irc-offer\0%b\0%b\0%b" % (sender, receiver, text)))
+        return b"%b %b" % (text, _mac(secret, b"hydra-irc-offer\0%b\0%b\0%b" % (sender, receiver, text)))
 
     # Sending
 

@@ -69,7 +69,7 @@ class Authenticator:
     ) -> None:
         if not secret:
             raise ConfigurationError("the secret is empty")
-        self._secret = secret
+        self._secrets: tuple[bytes, ...] = (secret,)
         self._context = label + b"-proof\0"
         self._reactor = reactor
         self._on_failure = on_failure
@@ -78,6 +78,22 @@ class Authenticator:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} with {len(self._nonces)} pending>"
+
+    @property
+    def secrets(self) -> tuple[bytes, ...]:
+        """Secrets that peers may prove; the first is the one that this node proves on its own account."""
+        return self._secrets
+
+    def set_secrets(self, secret: bytes, *others: bytes) -> None:
+        """Replace the secrets for later connections.
+
+        :param others: further secrets that a peer may prove, which then gets a proof of the same secret. So a secret
+            can be replaced on one node after the other.
+        :raises ConfigurationError: if a secret is empty.
+        """
+        if not all((secret, *others)):
+            raise ConfigurationError("the secret is empty")
+        self._secrets = secret, *others
 
     def new_nonce(self) -> bytes:
         """Return a nonce that counts as this node's until it is released."""
@@ -93,12 +109,14 @@ class Authenticator:
         """Return whether a nonce is one of this node's."""
         return nonce in self._nonces
 
-    def compute_proof(self, role: bytes, first: bytes, second: bytes) -> bytes:
+    def compute_proof(self, role: bytes, first: bytes, second: bytes, secret: bytes | None = None) -> bytes:
         """Return the proof of the end with a role.
 
         :param first: nonce of the end that proves first.
+        :param secret: secret to prove; the first one by default.
         """
-        return hmac.digest(self._secret, self._context + role + b"\0" + first + second, "sha256")
+        key = self._secrets[0] if secret is None else secret
+        return hmac.digest(key, self._context + role + b"\0" + first + second, "sha256")
 
     def start_timer(self, on_timeout: Callable[[], None]) -> IDelayedCall:
         """Call ``on_timeout`` when authentication has taken too long."""

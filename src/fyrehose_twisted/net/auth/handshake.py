@@ -163,10 +163,8 @@ class AuthProtocol(Protocol):
         self._blank_lines = 0
         self._proves_first = False
         """Whether this end proves first."""
-        self._expected_proof: bytes | None = None
-        """Proof expected from the peer."""
-        self._own_proof: bytes | None = None
-        """Proof of this end, sent after the peer's proof is verified."""
+        self._expected_proofs: list[tuple[bytes, bytes | None]] = []
+        """Each proof that the peer may send, and that of this end, which is sent after it is verified."""
         self._timer: IDelayedCall | None = None
         self._finished = False
         self._protocol: IProtocol | None = None
@@ -249,10 +247,10 @@ class AuthProtocol(Protocol):
             self._blank_lines += 1
             if self._blank_lines > MAX_BLANK_LINES:
                 self.fail("overlong-line")
-        elif self._expected_proof is None:
+        elif not self._expected_proofs:
             self._handle_nonce(line)
         else:
-            self._handle_proof(line, self._expected_proof)
+            self._handle_proof(line)
 
     def _handle_nonce(self, line: bytes) -> None:
         said = _AUTH.fullmatch(line)
@@ -266,23 +264,31 @@ class AuthProtocol(Protocol):
         label = b"level-" if self._role is AuthRole.EITHER else b""
         self._proves_first = self._nonce < nonce if self._role is AuthRole.EITHER else self._role is AuthRole.DIALLER
         both = (self._nonce, nonce) if self._proves_first else (nonce, self._nonce)
-        proofs = [self._authenticator.compute_proof(label + role, *both) for role in (b"first", b"second")]
-        own, self._expected_proof = proofs if self._proves_first else reversed(proofs)
+        proofs = [
+            [self._authenticator.compute_proof(label + role, *both, secret) for role in (b"first", b"second")]
+            for secret in self._authenticator.secrets
+        ]
         if self._proves_first:
+            own, expected = proofs[0]
+            self._expected_proofs = [(expected, None)]
             self._send_proof(own)
         else:
-            self._own_proof = own
+            # The peer proves one secret, and gets a proof of the same.
+            self._expected_proofs = [(first, second) for first, second in proofs]
 
-    def _handle_proof(self, line: bytes, expected: bytes) -> None:
+    def _handle_proof(self, line: bytes) -> None:
         said = _PROOF.fullmatch(line)
         if said is None:
             self.fail("not-proof")
-        elif not hmac.compare_digest(bytes.fromhex(said[1].decode()), expected):
-            self.fail("wrong-proof")
-        else:
-            if self._own_proof is not None:
-                self._send_proof(self._own_proof)
-            self._hand_over()
+            return
+        given = bytes.fromhex(said[1].decode())
+        for expected, own in self._expected_proofs:
+            if hmac.compare_digest(given, expected):
+                if own is not None:
+                    self._send_proof(own)
+                self._hand_over()
+                return
+        self.fail("wrong-proof")
 
     def _send_proof(self, proof: bytes) -> None:
         self._transport.write(b"PROOF " + proof.hex().encode() + b"\r\n")

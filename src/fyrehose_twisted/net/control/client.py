@@ -15,7 +15,7 @@ from fyrehose_twisted.errors import ConfigurationError, NotConnected
 from fyrehose_twisted.net.connection import ConnectionFactory, ConnectionLimits, NodeConnection, describe_failure
 from fyrehose_twisted.net.control.json_lines import MAX_REPLY, JsonLines
 
-REPLY_KEYS = frozenset(("status", "following", "next", "error"))
+REPLY_KEYS = frozenset(("status", "following", "next", "reloaded", "error"))
 """Keys that mark a reply to :meth:`ControlClient.request`; other messages are events."""
 
 # Twisted functions without annotations.

@@ -637,3 +637,38 @@ def test_congestion_window_shrinks_on_loss_and_grows_again() -> None:
     channel.run(20)
     assert session._send_buffer.window.size > 3 * _MIN_WINDOW
     assert there.got[other] == lines(10_000) * 2 + lines(40_000)
+
+
+OLD, NEW = b"the secret so far, long enough", b"its successor, as long at least"
+STEPS = [(OLD,), (OLD, NEW), (NEW, OLD), (NEW,)]
+
+
+@pytest.mark.parametrize("dialler", range(4))
+@pytest.mark.parametrize("acceptor", range(4))
+def test_sessions_open_between_nodes_one_step_apart_in_a_change_of_the_secret(dialler: int, acceptor: int) -> None:
+    channel = Channel()
+    here, there = channel.host(HERE, secret=OLD), channel.host(THERE, secret=OLD)
+    for host, step in ((here, dialler), (there, acceptor)):
+        host.station.set_secrets(*STEPS[step])
+    session = here.station.dial(THERE, channel.now)
+    channel.run(0.5)
+    if abs(dialler - acceptor) <= 1:
+        assert session.opened
+        channel.write(here, session, b"PING\r\n")
+        channel.run(0.5)
+        assert there.got[there.opened[0]] == b"PING\r\n"
+    elif abs(dialler - acceptor) == 3:
+        assert not session.opened
+        assert there.station.counters["unproved"] > 0
+
+
+def test_open_session_outlives_a_change_of_the_secret() -> None:
+    channel = Channel()
+    here, session, there, other = pair(channel, secret=OLD)
+    for step in STEPS[1:]:
+        for host in (here, there):
+            host.station.set_secrets(*step)
+            channel.write(here, session, b"x")
+            channel.run(1.0)
+    assert there.got[other] == b"x" * 6
+    assert (here.ended, there.ended) == ({}, {})

@@ -69,6 +69,7 @@ class SessionDemux:
         token: RandomBytes = os.urandom,
     ) -> None:
         self.keys = SessionKeys(secret)
+        self._other_keys: tuple[SessionKeys, ...] = ()
         self.accepting = False
         self.sessions: dict[bytes, UdpSession] = {}
         self.counters: Counter[str] = Counter()
@@ -88,9 +89,14 @@ class SessionDemux:
         self._heap: list[tuple[float, int, UdpSession]] = []
         self._numbers = count()
 
+    def set_secrets(self, secret: bytes, *others: bytes) -> None:
+        """Replace the secrets for later sessions; see :meth:`~fyrehose_twisted.net.auth.Authenticator.set_secrets`."""
+        self.keys = SessionKeys(secret)
+        self._other_keys = tuple(map(SessionKeys, others))
+
     def dial(self, address: Address, now: float) -> UdpSession:
         """Return a new session to an address."""
-        session = self._make(address, now, None)
+        session = self._make(address, now, None, self.keys)
         self.schedule(session)
         return session
 
@@ -122,19 +128,23 @@ class SessionDemux:
 
     def _receive_signed(self, kind: int, datagram: bytes, address: Address, now: float) -> None:
         """Handle a datagram outside of sessions, which proves knowledge of the shared key."""
-        body = verify(datagram, self.keys.shared_key)
-        if body is None:
+        for keys in (self.keys, *self._other_keys):
+            body = verify(datagram, keys.shared_key)
+            if body is not None:
+                break
+        else:
             self.counters["unproved"] += 1
-        elif kind == RESET and len(body) == 1 + ID_SIZE:
+            return
+        if kind == RESET and len(body) == 1 + ID_SIZE:
             self._reset_received(body[1:], address, now)
         elif kind == INIT and len(body) == INIT_SIZE:
             if self.accepting:
                 name = body[1 : 1 + ID_SIZE]
                 cookie = self._cookie(name, address, int(now // COOKIE_AGE))
-                self._replies.append((sign(bytes((COOKIE,)) + name + cookie, self.keys.shared_key), address))
+                self._replies.append((sign(bytes((COOKIE,)) + name + cookie, keys.shared_key), address))
         elif kind == OPEN and len(body) == OPEN_BODY.size:
             if self.accepting:
-                self._accept(body, address, now)
+                self._accept(body, address, now, keys)
         else:
             self.counters["malformed"] += 1
 
@@ -172,11 +182,11 @@ class SessionDemux:
 
     # Helpers
 
-    def _make(self, address: Address, now: float, opening: tuple[bytes, bytes] | None) -> UdpSession:
+    def _make(self, address: Address, now: float, opening: tuple[bytes, bytes] | None, keys: SessionKeys) -> UdpSession:
         session = UdpSession(
             address,
             now,
-            keys=self.keys,
+            keys=keys,
             max_ping=self._max_ping,
             instance=self._instance,
             opening=opening,
@@ -204,7 +214,7 @@ class SessionDemux:
         text = b"%d %d %s " % (period, address[1], address[0].encode())
         return blake2b(text + name, key=self._cookie_key, digest_size=16).digest()
 
-    def _accept(self, body: bytes, address: Address, now: float) -> None:
+    def _accept(self, body: bytes, address: Address, now: float, keys: SessionKeys) -> None:
         _, name, cookie, instance = OPEN_BODY.unpack(body)
         period = int(now // COOKIE_AGE)
         if not any(compare_digest(cookie, self._cookie(name, address, period - age)) for age in (0, 1)):
@@ -218,9 +228,9 @@ class SessionDemux:
         most, per_source = self._limits
         if len(self._accepted) >= most or self._sources[source_network(address[0])] >= per_source:
             self.counters["refused"] += 1
-            self._replies.append((sign(bytes((REFUSE,)) + name, self.keys.shared_key), address))
+            self._replies.append((sign(bytes((REFUSE,)) + name, keys.shared_key), address))
             return
-        session = self._accepted[address, name] = self._make(address, now, (name, instance))
+        session = self._accepted[address, name] = self._make(address, now, (name, instance), keys)
         self._sources[source_network(address[0])] += 1
         self.schedule(session)
 
