@@ -64,16 +64,33 @@ def test_new_node_takes_over_the_state_and_goes_on_from_there() -> None:
     assert bot.count == 4
 
 
-def test_node_with_complete_state_only_compares() -> None:
+def test_complete_state_that_differs_is_replaced_by_the_leaders() -> None:
     bot = Counting()
     target = BotRunner([bot], lambda line: None)
     hand_over(leader(Counting()), target)
     bot.count = 17
     hand_over(leader(Counting()), target)
-    assert (bot.count, target.shared.counters["state_differs"]) == (17, 1)
-    bot.count = 3
+    assert (bot.count, target.shared.counters["state_differs"]) == (3, 1)
     hand_over(leader(Counting()), target)
     assert target.shared.counters["state_differs"] == 1
+
+
+def test_adopted_state_of_a_leader_replaces_no_complete_state() -> None:
+    source = BotRunner([Counting()], lambda line: None)
+    source.leading(True)
+    source.shared.adopt()
+    complete, incomplete = Counting(), Counting()
+    for bot, known in ((complete, True), (incomplete, False)):
+        target = BotRunner([bot], lambda line: None)
+        if known:
+            hand_over(leader(Counting()), target)
+        bot.count = 17
+        hand_over(source, target)
+        assert target.shared.complete
+    assert (complete.count, incomplete.count) == (17, 0)
+    source.shared.bootstrapped()
+    hand_over(source, target)
+    assert len(source.shared.lines()) == 2
 
 
 def test_gap_makes_the_state_incomplete_until_the_next_snapshot() -> None:

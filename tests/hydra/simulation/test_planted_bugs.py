@@ -14,6 +14,7 @@ from suite.planted import Bug, Patch, check_seed, each, search
 
 from fyrehose_twisted.hydra.config import Timers
 from fyrehose_twisted.hydra.events import LineOutcome, LinesMissed, Outcome, Role, ToIrc
+from fyrehose_twisted.hydra.irc.shared_state import SharedState
 from fyrehose_twisted.hydra.node.context import NodeContext
 from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.hydra.node.handlers.heartbeat import HeartbeatRelay
@@ -56,13 +57,16 @@ from fyrehose_twisted.hydra.simulation.scenarios import (
     Blackout,
     Calm,
     Deaf,
+    Handovers,
     NetworkScenario,
     Partitions,
     RepeatedPartitions,
     Storm,
     UnsafeQuorum,
 )
+from fyrehose_twisted.hydra.simulation.state_agreement import StateAgreement
 from fyrehose_twisted.hydra.wire.messages import Drop, Nominate, Send
+from fyrehose_twisted.hydra.wire.state_lines import SnapshotAssembler
 from fyrehose_twisted.lru_set import LruSet
 from fyrehose_twisted.sim.crash_mode import CrashMode
 from fyrehose_twisted.sim.faults.faults import PartitionFault
@@ -252,6 +256,34 @@ def takes_a_longer_lease_than_it_claims(patch: Patch) -> None:
 
 def supports_nominees_despite_its_promise(patch: Patch) -> None:
     patch.setattr(NodeContext, "may_help", lambda self, node, now: True)
+
+
+def takes_its_state_for_complete_after_a_gap(patch: Patch) -> None:
+    patch.setattr(SharedState, "invalidate", lambda self: None)
+
+
+def keeps_other_state_than_the_leaders(patch: Patch) -> None:
+    patch.setattr(SharedState, "_compare", lambda self, found, mine: None)
+
+
+def takes_over_a_damaged_snapshot(patch: Patch) -> None:
+    original = SnapshotAssembler.feed
+
+    def feed(self: Any, part: Any) -> Any:
+        found = original(self, part)
+        return None if found is None else found._replace(state=b"17 4")
+
+    patch.setattr(SnapshotAssembler, "feed", feed)
+
+
+def relays_a_snapshot_without_numbers(patch: Patch) -> None:
+    def relay_state(self: Any, lines: Any, now: float) -> None:
+        expected = self._recv_relay.expected
+        for line in lines:
+            self._recv_relay.originate(line, now)
+        self._recv_relay.expected = expected
+
+    patch.setattr(LineRelay, "relay_state", relay_state)
 
 
 @contextmanager
@@ -817,6 +849,10 @@ BUGS = [
         seed=1,
     ),
     Bug(never_checks_its_registry, (NetworkConverges.name,), SmallIslands, seed=147),
+    Bug(takes_its_state_for_complete_after_a_gap, (StateAgreement.name,), Handovers, seed=2),
+    Bug(keeps_other_state_than_the_leaders, (StateAgreement.name,), Handovers, seed=1),
+    Bug(takes_over_a_damaged_snapshot, (StateAgreement.name,), Handovers, seed=0),
+    Bug(relays_a_snapshot_without_numbers, (LineAgreement.name, StateAgreement.name), Handovers, seed=0),
     Bug(accepts_lines_of_another_term, (LineAgreement.name,), RepeatedPartitions, seed=98),
     Bug(reports_no_gaps, (LineAgreement.name,), Storm, seed=0),
     Bug(continues_numbers_in_the_next_term, (LineAgreement.name,), Storm, seed=1),

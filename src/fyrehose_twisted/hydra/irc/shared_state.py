@@ -10,6 +10,8 @@ from typing import Protocol
 from fyrehose_twisted.errors import UnencodableMessage
 from fyrehose_twisted.hydra.wire.state_lines import Snapshot, SnapshotAssembler, decode_part, encode_snapshot
 
+ADOPTED = "adopted"
+"""Name of a part without content, which begins a snapshot of a leader whose state was incomplete."""
 VIEW = "irc"
 """Name of the part that ends a snapshot, and that every node has."""
 
@@ -31,8 +33,10 @@ class SharedState:
     """State that is a function of the lines, and its completeness on this node.
 
     A node that received every line since the network was bootstrapped has the complete state. Any other takes over the
-    next snapshot of a leader that has. A node with the complete state only compares, so a bot that is not a function
-    of the lines is found.
+    next snapshot. A node with complete state compares, and takes over what differs: it may have received other lines
+    than the leader at the end of the last term, or a bot is not a function of the lines.
+
+    A leader without the complete state may adopt the one that it has. Its snapshot then replaces no complete state.
 
     :param warn: warns the operator.
     :ivar parts: parts by name, the one named :data:`VIEW` last.
@@ -47,20 +51,26 @@ class SharedState:
         self.leading = False
         self.counters: Counter[str] = Counter()
         self._warn = warn
+        self._is_adopted = False
+        self._may_replace = True
         self._assembler = SnapshotAssembler()
 
     def bootstrapped(self) -> None:
         """Take the state of this node for that of the network, which it has just bootstrapped."""
-        self.complete = True
+        self.complete, self._is_adopted = True, False
+
+    def adopt(self) -> None:
+        """Take the state of this node for that of the network, as no other node has offered any."""
+        self.complete = self._is_adopted = True
 
     def invalidate(self) -> None:
         """Take the state for incomplete: lines are missing."""
-        self.complete = False
+        self.complete, self._is_adopted, self._may_replace = False, False, True
         self._assembler.reset()
 
     def lines(self) -> list[bytes]:
         """Return the lines of a snapshot; a part that fails or is too large is left out."""
-        found: list[bytes] = []
+        found = encode_snapshot(Snapshot(ADOPTED, b"")) if self._is_adopted else []
         for name, part in self.parts.items():
             try:
                 found += encode_snapshot(Snapshot(name, part.snapshot()))
@@ -76,6 +86,9 @@ class SharedState:
         found = None if part is None or self.leading else self._assembler.feed(part)
         if found is None or self.leading:
             return
+        if found.name == ADOPTED:
+            self._may_replace = False
+            return
         mine = self.parts.get(found.name)
         if mine is None:
             self.counters["state_unknown"] += 1
@@ -83,9 +96,11 @@ class SharedState:
             self._compare(found, mine)
         else:
             self._restore(found, mine)
-        if found.name == VIEW and not self.complete:
-            self.complete = True
-            self.counters["state_restored"] += 1
+        if found.name == VIEW:
+            if not self.complete:
+                self.complete = True
+                self.counters["state_restored"] += 1
+            self._may_replace = True
 
     def _restore(self, found: Snapshot, mine: StatePart) -> None:
         try:
@@ -101,7 +116,12 @@ class SharedState:
             return
         if differs:
             self.counters["state_differs"] += 1
-            self._warn(f"the state of {found.name} differs from the leader's: it depends on more than the lines")
+            self._warn(
+                f"the state of {found.name} differs from the leader's: lines were lost with the last leader, or it"
+                " depends on more than the lines"
+            )
+            if self._may_replace:
+                self._restore(found, mine)
 
     def _failed(self, name: str, text: str) -> None:
         self.counters["state_failed"] += 1

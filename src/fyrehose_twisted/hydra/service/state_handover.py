@@ -18,7 +18,7 @@ SNAPSHOT_INTERVAL = 5.0
 REQUEST_INTERVAL = 10.0
 """Seconds (unscaled) between the requests of a node."""
 ADOPTION_TIME = 30.0
-"""Seconds (unscaled) after which an elected leader with incomplete state hands that over.
+"""Seconds (unscaled) after which an elected leader with incomplete state adopts it.
 
 Nodes with the complete state keep theirs, so only nodes that have less take it.
 """
@@ -60,6 +60,9 @@ class StateHandover:
             self._shared.bootstrapped()
         elif role is Role.OUTSIDER:
             self._shared.invalidate()
+        elif role is Role.LEADER:
+            # The nodes may have received different lines at the end of the last term.
+            self.wanted()
         self.check()
 
     def check(self) -> None:
@@ -86,7 +89,8 @@ class StateHandover:
             return
         if self._role is Role.LEADER:
             if self._led_since + ADOPTION_TIME * self._scale <= self._reactor.seconds():
-                self._shared.bootstrapped()
+                self._shared.adopt()
+                self.wanted()
                 return
         else:
             self._request_state()

@@ -33,6 +33,7 @@ from fyrehose_twisted.hydra.simulation.invariants import (
 )
 from fyrehose_twisted.hydra.simulation.multi_transport import IRC_PORT, PORT, UDP_PORT
 from fyrehose_twisted.hydra.simulation.participants import Participants, StateDisk
+from fyrehose_twisted.hydra.simulation.state_agreement import StateAgreement
 from fyrehose_twisted.hydra.wire.codec import HydraCodec
 from fyrehose_twisted.sim import fault_generators
 from fyrehose_twisted.sim.crash_mode import CrashMode
@@ -482,6 +483,25 @@ class QuickCarriers(Carriers):
     quick_probability = 1.0
 
 
+class Handovers(Storm):
+    """Applications hand their state over while nodes crash, and are partitioned, paused and restarted."""
+
+    name = "hydra.handovers"
+    duration = 300.0
+
+    def arrange(self) -> None:
+        """See :class:`NetworkScenario`."""
+        super().arrange()
+        self.state_agreement = StateAgreement(self.participants)
+        self.add_invariant(self.state_agreement)
+
+    def statistics(self) -> Counter[str]:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        counts = super().statistics()
+        counts["states restored"] = self.state_agreement.restored
+        return counts
+
+
 class UnsafeQuorum(RepeatedPartitions):
     """Quorum of the document, which is known to elect two leaders; shows that the invariants detect them."""
 
@@ -503,5 +523,6 @@ SCENARIOS: tuple[type[Scenario], ...] = (
     QuickLeases,
     QuickPartitions,
     QuickCarriers,
+    Handovers,
 )
 """Scenarios in which all invariants hold; :class:`UnsafeQuorum` is not one of them."""
