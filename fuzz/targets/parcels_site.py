@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from fuzz.choices import cut
-from fyrehose_twisted.errors import EventsNotHeld, NotOrdered
+from fyrehose_twisted.errors import EventsNotHeld, NotOrdered, SequenceChanged
 from fyrehose_twisted.interfaces import IOrderedEvents
 from fyrehose_twisted.parcels.node.status import MemberStatus, NeighbourStatus, NodeStatus
 from fyrehose_twisted.parcels.web import WebConfig, site
@@ -51,8 +51,10 @@ class Order:
         """Return the last number."""
         return self.log[-1].sequence
 
-    def publish(self, data: bytes, publisher: str = "", key: str = "") -> Deferred[int]:
+    def publish(self, data: bytes, publisher: str = "", key: str = "", *, expect: int | None = None) -> Deferred[int]:
         """Order an event."""
+        if expect is not None and expect != self.last:
+            return fail(SequenceChanged(f"the last event has number {self.last}, not {expect}", self.last))
         if data.startswith(b"no"):
             return fail(NotOrdered("no-quorum", "1 of 3 members can be reached", unknown=False))
         if data.startswith(b"wait"):

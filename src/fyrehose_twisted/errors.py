@@ -121,6 +121,17 @@ class KeyReused(LocalError):
     """An idempotency key was used before for an event with a different body."""
 
 
+class SequenceChanged(LocalError):
+    """An event was to be ordered only behind a certain event, and another one is the last.
+
+    :ivar last: sequence number of the last event. The event was not ordered, and never will be with this condition.
+    """
+
+    def __init__(self, detail: str, last: int) -> None:
+        super().__init__(detail)
+        self.last = last
+
+
 class EventsNotHeld(LocalError):
     """A node does not hold the requested events, or not yet.
 

@@ -351,13 +351,15 @@ class IOrderedEvents(IEventSource):
         " only under the same id."
     )
 
-    def publish(data: bytes, publisher: str = "", key: str = "") -> Any:
+    def publish(data: bytes, publisher: str = "", key: str = "", *, expect: int | None = None) -> Any:
         """Publish an event; return a Deferred of its number.
 
         :param publisher: name of the publisher; the node's own by default.
         :param key: idempotency key. The same publisher and key give the same number at any node.
+        :param expect: order the event only if the last event then has this number; 0 if there must be none.
 
-        The Deferred fails with :class:`~fyrehose_twisted.errors.NotOrdered`,
+        The Deferred fails with :class:`~fyrehose_twisted.errors.SequenceChanged` if another event is the last,
+        :class:`~fyrehose_twisted.errors.NotOrdered`,
         :class:`~fyrehose_twisted.errors.MessageTooLarge`,
         :class:`~fyrehose_twisted.errors.PublishQueueFull`, or :class:`~fyrehose_twisted.errors.KeyReused` if the key
         was used with other data.

@@ -44,6 +44,8 @@ class PublishUnconfirmed(NamedTuple):
     text: str
     unknown: bool
     """Whether the other events may still get one."""
+    last: int | None = None
+    """Sequence number of the last event, if the reason is that another one was expected."""
 
 
 class ModeChanged(NamedTuple):

@@ -13,6 +13,7 @@ from fyrehose_twisted.errors import (
     NotOrdered,
     OperationalError,
     PublishQueueFull,
+    SequenceChanged,
 )
 
 JSON = b"application/json"
@@ -78,6 +79,8 @@ def to_http_error(error: BaseException) -> HttpError | None:
         return HttpError(HTTPStatus.SERVICE_UNAVAILABLE, error.why, str(error), RETRY_AFTER, unknown=error.unknown)
     if isinstance(error, KeyReused):
         return HttpError(HTTPStatus.UNPROCESSABLE_ENTITY, "key-reused", str(error))
+    if isinstance(error, SequenceChanged):
+        return HttpError(HTTPStatus.CONFLICT, "sequence-changed", str(error), last=error.last)
     if isinstance(error, PublishQueueFull):
         return HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "queue-full", str(error), RETRY_AFTER, unknown=False)
     if isinstance(error, MessageTooLarge):

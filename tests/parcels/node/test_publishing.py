@@ -207,3 +207,33 @@ def test_failed_dial_of_an_unknown_address_is_ignored(net: Net) -> None:
     ivan.call("dial_failed", ("10.0.0.77", 7_878), "refused")
     assert (ivan.events, ivan.dialled) == ([], [])
     assert mode(ivan) is Mode.WRK
+
+
+def test_event_is_ordered_only_behind_the_expected_one(trio: tuple[Host, Host, Host], net: Net) -> None:
+    ivan, vera, olga = trio
+    vera.call("publish_as", PublisherRun("p", 1, 1, [b"a"], 0), "a")
+    olga.call("publish_as", PublisherRun("q", 1, 1, [b"b"], 0), "b")
+    net.run(1.0)
+    assert [one.numbers for one in vera.of(PublishConfirmed)] == [((1, 1),)]
+    (failed,) = olga.of(PublishUnconfirmed)
+    assert failed == PublishUnconfirmed(
+        "b", (), RefusalReason.UNEXPECTED, "the last event has number 1, not 0", False, 1
+    )
+    assert delivered(ivan) == [b"a"]
+
+
+def test_condition_is_refused_while_a_member_does_not_know_of_any(trio: tuple[Host, Host, Host], net: Net) -> None:
+    ivan, boris, vera = trio
+    for host in (boris, ivan):
+        (known,) = [one for one in host.node.components.neighbours if one.info.name == "Vera"]
+        assert known.info.ours is not None
+        known.info = known.info._replace(ours=known.info.ours._replace(version=1))
+        with pytest.raises(NotOrdered) as raised:
+            host.node.publish_as(PublisherRun("p", 1, 1, [b"a"], 0), "a", net.now)
+        assert (raised.value.why, raised.value.unknown) == ("not-supported", False)
+    # This node has not heard of the old version yet.
+    vera.call("publish_as", PublisherRun("p", 1, 1, [b"a"], 0), "a")
+    net.run(1.0)
+    (failed,) = vera.of(PublishUnconfirmed)
+    assert (failed.reason, failed.unknown) == (RefusalReason.NOT_SUPPORTED, False)
+    assert delivered(ivan) == []

@@ -29,11 +29,17 @@ from fyrehose_twisted.parcels.node.ordering.delivery import Delivery
 from fyrehose_twisted.parcels.node.ordering.event_numbering import EventNumbering
 from fyrehose_twisted.parcels.node.ordering.history import EventWindow
 from fyrehose_twisted.parcels.node.ordering.pending import PendingRuns
-from fyrehose_twisted.parcels.node.ordering.publisher_sessions import PublisherSession, PublisherSessions, RunPlacement
+from fyrehose_twisted.parcels.node.ordering.publisher_sessions import (
+    ConditionFailed,
+    PublisherSession,
+    PublisherSessions,
+    RunPlacement,
+)
 from fyrehose_twisted.parcels.node.persistent_state import PersistentState, StateChange
 from fyrehose_twisted.parcels.simulation.invariants import (
     AcknowledgedDurability,
     ClusterRecovers,
+    ConditionsHold,
     MemoryBounded,
     OneLeaderPerTerm,
     PublisherOrder,
@@ -43,6 +49,7 @@ from fyrehose_twisted.parcels.simulation.invariants import (
 )
 from fyrehose_twisted.parcels.simulation.scenarios import (
     Blackout,
+    Conditions,
     Crowd,
     KeyReuse,
     LaggingNodes,
@@ -169,6 +176,27 @@ def forgets_the_body_of_a_key(patch: Patch) -> None:
 
 def acknowledges_another_body_of_the_key(patch: Patch) -> None:
     patch.setattr(publishing_module, "same_events", lambda one, other: True)
+
+
+def orders_whatever_is_expected(patch: Patch) -> None:
+    original = PublisherSessions.place
+    patch.setattr(
+        PublisherSessions, "place", lambda self, run, number: original(self, run._replace(expect=None), number)
+    )
+
+
+def refuses_repeats_whose_condition_held(patch: Patch) -> None:
+    original = PublisherSessions.place
+
+    def place(self: PublisherSessions, run: Any, sequence: int) -> Any:
+        late = run.expect is not None and run.expect < sequence - 1
+        return ConditionFailed(sequence - 1) if late else original(self, run, sequence)
+
+    patch.setattr(PublisherSessions, "place", place)
+
+
+def places_what_it_refused_before(patch: Patch) -> None:
+    patch.setattr(PublisherSessions, "_end_epoch", lambda self, publisher, epoch: None)
 
 
 def ignores_gaps_of_a_publisher(patch: Patch) -> None:
@@ -379,6 +407,9 @@ BUGS = [
     Bug(numbers_repeats_again, ORDER, Gale, seed=3),
     Bug(forgets_the_body_of_a_key, (AcknowledgedDurability.name,), KeyReuse, seed=0),
     Bug(acknowledges_another_body_of_the_key, (AcknowledgedDurability.name,), KeyReuse, seed=0),
+    Bug(orders_whatever_is_expected, (ConditionsHold.name,), Conditions, seed=0),
+    Bug(refuses_repeats_whose_condition_held, (ConditionsHold.name,), Conditions, seed=5),
+    Bug(places_what_it_refused_before, (ConditionsHold.name,), Conditions, seed=46),
     Bug(ignores_gaps_of_a_publisher, ORDER, Gale, seed=3),
     Bug(answers_repeats_with_the_wrong_number, ORDER, Storm, seed=0),
     Bug(acknowledges_before_the_commit, (*ORDER, NO_EXCEPTIONS), Storm, seed=0),

@@ -17,7 +17,7 @@ from twisted.internet.task import deferLater
 from twisted.web.client import HTTPConnectionPool
 from zope.interface import implementer
 
-from fyrehose_twisted.errors import EventsNotHeld, NotOrdered
+from fyrehose_twisted.errors import EventsNotHeld, NotOrdered, SequenceChanged
 from fyrehose_twisted.interfaces import IOrderedEvents
 from fyrehose_twisted.parcels.node.status import MemberStatus, NeighbourStatus, NodeStatus
 from fyrehose_twisted.parcels.wire.messages import Event
@@ -62,12 +62,14 @@ class Memory:
             listener.events_ordered(events)
         return self.last
 
-    def publish(self, data: bytes, publisher: str = "", key: str = "") -> Deferred[int]:
+    def publish(self, data: bytes, publisher: str = "", key: str = "", *, expect: int | None = None) -> Deferred[int]:
         if self.refusing is not None:
             return fail(self.refusing)
         publisher = publisher or "node-1"
         if key and (publisher, key) in self.keys:
             sequence = self.keys[publisher, key]
+        elif expect not in (None, self.last):
+            return fail(SequenceChanged(f"the last event has number {self.last}, not {expect}", self.last))
         else:
             sequence = self.keys[publisher, key] = self.order(data, publisher=publisher)
         if self.held is None:

@@ -92,6 +92,21 @@ async def test_post_with_a_repeated_key_is_ordered_once(web: Served) -> None:
 
 
 @inline
+async def test_post_is_ordered_only_behind_the_expected_event(web: Served) -> None:
+    assert (await web.ask("POST", "/events?expect=0", b"a")).json["sequence"] == 1
+    headers = {"publisher": "me", "idempotency_key": "k-1"}
+    answer = await web.ask("POST", "/events?expect=0", b"b", **headers)
+    message = "the last event has number 1, not 0"
+    assert (answer.code, answer.json) == (409, {"error": "sequence-changed", "message": message, "last": 1})
+    for _ in range(2):
+        assert (await web.ask("POST", "/events?expect=1", b"b", **headers)).json["sequence"] == 2
+    for query in ("expect=-1", "expect=", "expect=x", "expect=1&expect=1", "expected=1"):
+        answer = await web.ask("POST", f"/events?{query}", b"c")
+        assert (answer.code, answer.json["error"]) == (400, "bad-request")
+    assert [event.data for event in web.node.log] == [b"a", b"b"]
+
+
+@inline
 async def test_post_to_a_minority_is_refused_with_retry_after(web: Served) -> None:
     web.node.no_quorum()
     answer = await web.ask("POST", "/events", b"x")

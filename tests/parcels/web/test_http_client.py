@@ -16,7 +16,15 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
-from fyrehose_twisted.errors import EventsNotHeld, KeyReused, LocalError, MessageTooLarge, NotOrdered, PublishQueueFull
+from fyrehose_twisted.errors import (
+    EventsNotHeld,
+    KeyReused,
+    LocalError,
+    MessageTooLarge,
+    NotOrdered,
+    PublishQueueFull,
+    SequenceChanged,
+)
 from fyrehose_twisted.interfaces import IEventListener
 from fyrehose_twisted.parcels.web import WebConfig
 
@@ -253,6 +261,16 @@ async def test_http_client_raises_key_reused_for_another_body(web: Served, clien
     web.node.refusing = KeyReused("used before")
     with pytest.raises(KeyReused, match="used before"):
         await client(web.url).publish(b"pay 99", "order-4711")
+
+
+@inline
+async def test_http_client_publishes_behind_the_expected_event(web: Served, client: MakeClient) -> None:
+    me = client(web.url)
+    assert await me.publish(b"a", expect=0) == 1
+    with pytest.raises(SequenceChanged, match="the last event has number 1, not 0") as raised:
+        await me.publish(b"b", expect=0)
+    assert raised.value.last == 1
+    assert await me.publish(b"b", expect=raised.value.last) == 2
 
 
 @inline

@@ -139,7 +139,7 @@ addresses = st.tuples(st.ip_addresses(v=4).map(str), ports) | st.tuples(
 ids = st.integers(0, 65_535)
 extensions = st.builds(Extension, ids, numbers, st.integers(0, 2**32 - 1))
 infos = st.builds(NodeInfo, ids, st.sampled_from(Mode), texts, addresses, st.none() | extensions)
-runs = st.builds(PublisherRun, texts, numbers, small, st.lists(octets, max_size=4).map(tuple))
+runs = st.builds(PublisherRun, texts, numbers, small, st.lists(octets, max_size=4).map(tuple), st.none() | numbers)
 views = st.builds(
     Membership, st.lists(st.tuples(st.builds(MemberId, texts, numbers), addresses), max_size=4).map(tuple)
 )

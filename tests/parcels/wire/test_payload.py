@@ -206,6 +206,12 @@ class TestReading:
             field = kind_of(name)._fields[place]
             assert f"{name}.{field}: " in why(name, dumps(changed(CONTENT[name], [place], value)))
 
+    def test_condition_of_a_run_is_its_fifth_field(self) -> None:
+        message = Publish(PublisherRun("p", 1, 1, (b"x",), 0))
+        data = dumps([["p", 1, 1, [b"x"], 0]])
+        assert PayloadWriter().write(message) == data
+        assert read_payload("Publish", data) == message
+
     @pytest.mark.parametrize(
         ("name", "place", "values"),
         [
@@ -217,12 +223,12 @@ class TestReading:
             ("Hello", [4], [b"", bytes(15), bytes(17), "x" * 16, None]),
             ("Welcome", [4], [bytes(31), bytes(33), bytes(1), "", None]),
             ("Proof", [0], [bytes(31), bytes(33), None]),
-            ("Refused", [0], [0, 14, True, "no"]),
+            ("Refused", [0], [0, 16, True, "no"]),
             ("Refused", [1], ["x" * 201, b"no", None]),
-            ("NotPublished", [3], [0, 14]),
+            ("NotPublished", [3], [0, 16]),
             ("NotPublished", [4], ["x" * 201]),
             ("StatePart", [5], ["x", None, 1, [1]]),
-            ("Publish", [0], [[], ["p", 1, 2], ["p", 1, 2, [b"x"], 0], None]),
+            ("Publish", [0], [[], ["p", 1, 2], ["p", 1, 1, [b"x"], -1], ["p", 1, 1, [b"x"], 0, 0], None]),
             ("Publish", [0, 0], ["x" * 161, b"p", 1]),
             ("Publish", [0, 1], [True, -1, 2**63]),
             ("Publish", [0, 2], [True, -1, 2**63, MAX_SEQUENCE + 1]),

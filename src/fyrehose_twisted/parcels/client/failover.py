@@ -19,6 +19,7 @@ from fyrehose_twisted.errors import (
     LocalError,
     MessageTooLarge,
     OperationalError,
+    SequenceChanged,
 )
 from fyrehose_twisted.parcels.client.event_ids import cluster_id_member, is_cluster_id
 from fyrehose_twisted.parcels.client.http import Body
@@ -139,6 +140,7 @@ class FailoverClient:
         :raises EventsNotHeld: if a node reports it.
         :raises ClusterIdMismatch: if a node reports it.
         :raises KeyReused: if a node reports it.
+        :raises SequenceChanged: if a node reports it.
         :raises MessageTooLarge: if a node reports it.
         :raises RequestRefused: if a node refuses the request permanently.
         """
@@ -194,6 +196,9 @@ def _check_response(node: str, request: NodeRequest, response: NodeResponse) -> 
         conflict = numbering_conflict(response, request.first)
         if conflict is not None:
             raise conflict
+        last = response.field("last")
+        if response.field("error") == "sequence-changed" and type(last) is int:
+            raise SequenceChanged(f"{node}: {response.field('message')}"[:300], last)
     if response.status == 410:
         oldest, last = response.field("oldest"), response.field("last")
         if type(oldest) is int and type(last) is int:

@@ -85,22 +85,24 @@ class ParcelsClient:
         self._token = token.encode() if isinstance(token, str) else token
         self._pool = HTTPConnectionPool(reactor)
         self._agent = IdentityEncodingAgent(agent or Agent(reactor, connectTimeout=timeout, pool=self._pool))
-        self._waiting: deque[tuple[bytes, str, Deferred[int]]] = deque()
+        self._waiting: deque[tuple[bytes, str, int | None, Deferred[int]]] = deque()
         self._in_progress: set[Deferred[Any]] = set()
         self._publishing = False
         self._closed = False
         self._followers: list[EventFollower] = []
 
-    def publish(self, data: bytes, key: str | None = None) -> Deferred[int]:
+    def publish(self, data: bytes, key: str | None = None, *, expect: int | None = None) -> Deferred[int]:
         """Publish an event; return a Deferred of its sequence number. Events are ordered as they are published.
 
         :param key: idempotency key, 1 to 64 characters. To retry an event, even after a restart of your program, pass
             its original key and use the original publisher name.
+        :param expect: order the event only if the last event then has this number; 0 if there must be none.
 
         It fails with :class:`~fyrehose_twisted.errors.NotOrdered`, whose ``unknown`` says whether the event may still
         be ordered, :class:`~fyrehose_twisted.errors.MessageTooLarge`,
         :class:`~fyrehose_twisted.errors.PublishQueueFull`, :class:`~fyrehose_twisted.errors.KeyReused` if the key was
-        used with other data, or :class:`RequestRefused`.
+        used with other data, :class:`~fyrehose_twisted.errors.SequenceChanged` if the last event is not ``expect``, or
+        :class:`RequestRefused`.
         """
         published: Deferred[int] = Deferred()
         if self._closed:
@@ -108,7 +110,7 @@ class ParcelsClient:
         elif len(self._waiting) >= self._max_waiting:
             published.errback(PublishQueueFull(f"{self._max_waiting:,} events are pending already"))
         else:
-            self._waiting.append((data, key or uuid4().hex, published))
+            self._waiting.append((data, key or uuid4().hex, expect, published))
             if not self._publishing:
                 self._publishing = True
                 self._start(self._publish_all())
@@ -154,7 +156,7 @@ class ParcelsClient:
         for under_way in list(self._in_progress):
             under_way.cancel()
         while self._waiting:
-            self._waiting.popleft()[2].errback(NotOrdered("closed", "the client was closed", unknown=False))
+            self._waiting.popleft()[3].errback(NotOrdered("closed", "the client was closed", unknown=False))
         closed: Deferred[None] = self._pool.closeCachedConnections()
         return closed
 
@@ -170,11 +172,11 @@ class ParcelsClient:
 
     async def _publish_all(self) -> None:
         while self._waiting:
-            data, key, published = self._waiting.popleft()
+            data, key, expect, published = self._waiting.popleft()
             if published.called:  # Its caller has cancelled it.
                 continue
             try:
-                sequence = await self._publish(data, key)
+                sequence = await self._publish(data, key, expect)
             except CancelledError:
                 published.errback(NotOrdered("closed", "the client was closed", unknown=True))
                 break
@@ -184,14 +186,15 @@ class ParcelsClient:
                 published.callback(sequence)
         self._publishing = False
 
-    async def _publish(self, data: bytes, key: str) -> int:
+    async def _publish(self, data: bytes, key: str, expect: int | None) -> int:
         headers = {
             "Publisher": self.publisher,
             "Idempotency-Key": key,
             "Content-Type": "application/octet-stream",
         }
         try:
-            answer = await self.nodes.request(NodeRequest("POST", "/events", data, headers))
+            path = "/events" if expect is None else f"/events?expect={expect}"
+            answer = await self.nodes.request(NodeRequest("POST", path, data, headers))
         except NoNodeAnswers as error:
             raise NotOrdered(error.why, str(error), unknown=error.unknown) from None
         sequence = answer.field("sequence")

@@ -15,6 +15,7 @@ from fyrehose_twisted.errors import (
     MessageTooLarge,
     NotOrdered,
     PublishQueueFull,
+    SequenceChanged,
 )
 from fyrehose_twisted.parcels.events import SequenceSpans
 from fyrehose_twisted.parcels.wire.messages import MAX_PUBLISHER, RefusalReason
@@ -124,8 +125,10 @@ def refusal_name(reason: RefusalReason) -> str:
     return reason.name.lower().replace("_", "-")
 
 
-def publish_error(reason: RefusalReason, text: str, *, unknown: bool) -> FyrehoseError:
+def publish_error(reason: RefusalReason, text: str, *, unknown: bool, last: int | None = None) -> FyrehoseError:
     """Return the exception for events that have no sequence number."""
+    if last is not None:
+        return SequenceChanged(text, last)
     if reason is RefusalReason.OTHER_BODY:
         return KeyReused(text)
     if reason is RefusalReason.TOO_MANY and not unknown:

@@ -69,7 +69,9 @@ class NodeComponents:
         self.delivery = delivery = Delivery(history, self.counters, output.events, links.request)
         self.recorder = StateRecorder(durable=durable)
         self.state = state = ReplicatedState(raft, delivery, self.recorder, self.counters, output.events)
-        self.publishing = Publishing(config.max_event, tracker, raft, links, modes, self.counters, output)
+        self.publishing = Publishing(
+            config.max_event, tracker, raft, links, modes, self.counters, output, self._lowest_version
+        )
 
         local = LocalNode(config, state, modes)
         reports = SequenceReports()
@@ -102,3 +104,6 @@ class NodeComponents:
         )
         policy = ModePolicy(config, raft, links, reports, delivery, modes)
         self.lifecycle = Lifecycle(modes, policy, cluster_bootstrap, raft, tracker, links, heartbeats, output.events)
+
+    def _lowest_version(self) -> int | None:
+        return self.neighbours.lowest_version(self.raft.members)

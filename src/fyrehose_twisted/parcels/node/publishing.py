@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
@@ -14,9 +14,10 @@ from fyrehose_twisted.parcels.node.counters import Counters
 from fyrehose_twisted.parcels.node.discovery.links import InboundPeer, LinkTable
 from fyrehose_twisted.parcels.node.modes import ModeMachine
 from fyrehose_twisted.parcels.node.ordering.pending import run_size
-from fyrehose_twisted.parcels.node.ordering.publish_tracker import NOT_LEADER, PublishTracker
+from fyrehose_twisted.parcels.node.ordering.publish_tracker import NOT_LEADER, REFUSAL_TEXTS, PublishTracker
 from fyrehose_twisted.parcels.node.output import NodeOutput
 from fyrehose_twisted.parcels.wire.messages import (
+    CONDITIONS_VERSION,
     MAX_PUBLISHER,
     Mode,
     Publish,
@@ -37,6 +38,7 @@ class Publishing:
 
     :param max_event: maximum size of an event in bytes.
     :param tracker: requests in progress.
+    :param lowest_version: returns the lowest version of the extension that the known members announce, if any.
     :ivar resend_at: time at which :meth:`resend_all` is due.
     """
 
@@ -49,8 +51,10 @@ class Publishing:
         modes: ModeMachine,
         counters: Counters,
         output: NodeOutput,
+        lowest_version: Callable[[], int | None],
     ) -> None:
         self.resend_at = inf
+        self._lowest_version = lowest_version
         self._max_event = max_event
         self._tracker = tracker
         self._raft = raft
@@ -83,6 +87,9 @@ class Publishing:
         :raises LocalError: if the publisher's name is too long or this node's own, or if there are no events.
         """
         self._check(run.events)
+        refusal = self._condition_refusal(run)
+        if refusal is not None:
+            raise NotOrdered("not-supported", refusal, unknown=False)
         if not run.events or run.first < 1:
             raise LocalError("a run needs at least one event, with numbers from 1 on")
         if not 1 <= len(run.publisher.encode()) <= MAX_PUBLISHER:
@@ -121,10 +128,22 @@ class Publishing:
                 RefusalReason.OVERSIZE,
                 f"an event has more than {limit:,} bytes, or all together more than {MAX_ENCODED_RUN:,}",
             )
+        refusal = self._condition_refusal(run)
+        if refusal is not None:
+            return RefusalReason.NOT_SUPPORTED, refusal
         if self._modes.mode is not Mode.WRK:
             return RefusalReason.NO_QUORUM, f"this node cannot order events: {self._modes.reason}"
         if caller.member is not None and not self._raft.is_leader:
             return RefusalReason.NO_QUORUM, NOT_LEADER
+        return None
+
+    def _condition_refusal(self, run: PublisherRun) -> str | None:
+        """Return why the condition of a run cannot be met by the members, which all have to know of conditions."""
+        if run.expect is None:
+            return None
+        version = self._lowest_version()
+        if version is not None and version < CONDITIONS_VERSION:
+            return REFUSAL_TEXTS[RefusalReason.NOT_SUPPORTED]
         return None
 
     def publish_nack_received(self, message: PublishNack, member: MemberId, now: float) -> bool:

@@ -73,19 +73,19 @@ class OrderedEventsMixin:
         """See :class:`~fyrehose_twisted.interfaces.IOrderedEvents`."""
         return "" if self.node is None else format_cluster_id(self.node.cluster_id)
 
-    def publish(self, data: bytes, publisher: str = "", key: str = "") -> Deferred[int]:
+    def publish(self, data: bytes, publisher: str = "", key: str = "", *, expect: int | None = None) -> Deferred[int]:
         """See :meth:`~fyrehose_twisted.interfaces.IOrderedEvents.publish`.
 
-        Events that have a key, or a publisher other than the node, carry its name with a digest behind it.
+        Events that have a key, a condition, or a publisher other than the node, carry its name with a digest behind it.
         """
         try:
             check_event(data, self.config.max_event)
-            if not publisher and not key:
+            if not publisher and not key and expect is None:
                 return self._publish([data]).addCallback(single_number)
             name = keyed_publisher(publisher or self.config.name, key or token_hex(16))
         except FyrehoseError as error:
             return fail(error)
-        return self._publish([data], PublisherRun(name, 1, 1, [data])).addCallback(single_number)
+        return self._publish([data], PublisherRun(name, 1, 1, [data], expect)).addCallback(single_number)
 
     def publish_many(self, events: Sequence[bytes]) -> Deferred[list[int]]:
         """See :meth:`~fyrehose_twisted.interfaces.IOrderedEvents.publish_many`."""

@@ -190,8 +190,8 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
                 self._observers.notify("events_ordered", events)
             case PublishConfirmed(token, numbers):
                 token.answered(numbers)
-            case PublishUnconfirmed(token, _, why, text, unknown):
-                token.fail(publish_error(why, text, unknown=unknown))
+            case PublishUnconfirmed(token, _, why, text, unknown, last):
+                token.fail(publish_error(why, text, unknown=unknown, last=last))
             case EventsSkipped(first, last):
                 self.log.error("no node holds events {first:,} to {last:,} any more", first=first, last=last)
                 self._save()

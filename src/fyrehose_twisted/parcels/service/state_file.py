@@ -158,7 +158,12 @@ def _pack_entry(entry: LogEntry) -> list[Any]:
         return [entry.term, int(entry.kind), None]
     if isinstance(content, Membership):
         return [entry.term, int(entry.kind), [[*member, *address] for member, address in content.members]]
-    return [entry.term, int(entry.kind), [[*run[:3], list(run.events)] for run in content]]
+    return [entry.term, int(entry.kind), [_pack_run(run) for run in content]]
+
+
+def _pack_run(run: PublisherRun) -> list[Any]:
+    packed = [*run[:3], list(run.events)]
+    return packed if run.expect is None else [*packed, run.expect]
 
 
 def _unpack_entry(term: int, kind: int, content: Any) -> LogEntry:

@@ -126,6 +126,26 @@ class PublisherOrder(ClusterInvariant):
                 self.violated(f"{event.data!r} is both number {first} and number {sequence}")
 
 
+class ConditionsHold(ClusterInvariant):
+    """A conditional event comes right behind the expected one, and one that was refused never comes."""
+
+    name: ClassVar[str] = "conditions hold"
+
+    def __init__(self, participants: Participants, order: TotalOrder) -> None:
+        super().__init__(participants)
+        self._order = order
+
+    def check(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        conditions, refused = self.participants.conditions, self.participants.unexpected
+        for sequence, event in self._order.order.items():
+            expect = conditions.get(event.publisher)
+            if expect is not None and sequence != expect + 1:
+                self.violated(f"{_short(event)} is number {sequence}, although it expects {expect}")
+            if event.publisher in refused:
+                self.violated(f"{_short(event)} is number {sequence}, although it was refused")
+
+
 class AcknowledgedDurability(ClusterInvariant):
     """P3, P4: an acknowledged event keeps its sequence number for good."""
 

@@ -56,6 +56,8 @@ class Participants(Observer):
     :ivar confirmed: number of events with sequence numbers.
     :ivar failed: number of failed publications.
     :ivar key_conflicts: number of keys refused because they were used for another event.
+    :ivar conditions: what each conditional publisher expects.
+    :ivar unexpected: publishers that were told that their condition had failed.
     """
 
     def __init__(self, network: Network, rng: Random) -> None:
@@ -67,6 +69,8 @@ class Participants(Observer):
         self.confirmed = 0
         self.failed = 0
         self.key_conflicts = 0
+        self.conditions: dict[str, int] = {}
+        self.unexpected: set[str] = set()
         self._numbers = count(1)
         self._tokens = count(1)
         self._membership: MembershipChanged | None = None
@@ -133,6 +137,16 @@ class Participants(Observer):
         ):
             self._retry_keyed(second)
 
+    def publish_conditional(self, node: ClusterNode, now: float) -> None:
+        """Publish an event behind the last one that the node knows, or behind one near it."""
+        number, token = next(self._numbers), next(self._tokens)
+        expect = max(0, node.sequence + self.rng.choice((0, 0, 0, 0, 1, 1, 2, 5, -1)))
+        run = PublisherRun(f"careful~{number}", 0, 1, [b"event %d" % number], expect)
+        self.conditions[run.publisher] = expect
+        self.published[token] = list(run.events)
+        self._keyed[token] = run, 5
+        self._try_keyed(node, token, now)
+
     def _try_keyed(self, node: ClusterNode, token: int, now: float) -> None:
         try:
             node.publish_as(self._keyed[token][0], token, now)
@@ -159,6 +173,9 @@ class Participants(Observer):
         if isinstance(event, PublishConfirmed):
             self.confirmed += len(self.published[event.token])
             self._keyed.pop(event.token, None)
+        elif isinstance(event, PublishUnconfirmed) and event.reason is RefusalReason.UNEXPECTED:
+            run, _ = self._keyed.pop(event.token)
+            self.unexpected.add(run.publisher)
         elif isinstance(event, PublishUnconfirmed) and event.reason is RefusalReason.OTHER_BODY:
             self.key_conflicts += 1
             self._keyed.pop(event.token, None)

@@ -13,6 +13,7 @@ from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.simulation.invariants import (
     AcknowledgedDurability,
     ClusterRecovers,
+    ConditionsHold,
     MemoryBounded,
     OneLeaderPerTerm,
     PublisherOrder,
@@ -201,6 +202,27 @@ class KeyReuse(Storm):
     def statistics(self) -> Counter[str]:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         return super().statistics() + Counter({"clashed": self.participants.key_conflicts})
+
+
+class Conditions(Storm):
+    """Events are published behind certain others, at any nodes in a storm. None is behind another one than expected."""
+
+    name = "parcels.conditions"
+    duration = 100.0
+    publish_interval = 0.5
+
+    def arrange(self) -> None:
+        """See :class:`ClusterScenario`."""
+        self.add_invariant(ConditionsHold(self.participants, self.order))
+        for host in self.participants.hosts:
+            publish = partial(self.operate, host, "publish conditional", self.participants.publish_conditional)
+            self.repeat(self.publish_interval, publish)
+
+    def statistics(self) -> Counter[str]:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        return super().statistics() + Counter(
+            {"conditional": len(self.participants.conditions), "unexpected": len(self.participants.unexpected)}
+        )
 
 
 class Unresponsive(ClusterScenario):
@@ -443,6 +465,7 @@ SCENARIOS: tuple[type[Scenario], ...] = (
     Calm,
     Storm,
     KeyReuse,
+    Conditions,
     Unresponsive,
     MinorityLoss,
     Blackout,

@@ -44,8 +44,7 @@ class EventsResource:
 
     def post(self, request: WebRequest) -> None:
         """Publish the body; respond with its sequence number."""
-        if request.args:
-            query_params(request)
+        expect = parse_number(query_params(request, b"expect").get(b"expect"), "expect", 0) if request.args else None
         body: bytes = request.content.getvalue()
         kind = single_header(request, b"Content-Type")
         if not body:
@@ -56,7 +55,8 @@ class EventsResource:
             except ValueError as error:
                 raise bad_request(f"the body is not JSON: {error}") from None
         publisher, key = token_header(request, b"Publisher"), token_header(request, b"Idempotency-Key")
-        published: Deferred[int] = self._node.publish(body, publisher, key)
+        condition = {} if expect is None else {"expect": expect}
+        published: Deferred[int] = self._node.publish(body, publisher, key, **condition)
         if not published.called:
             self._pending_requests[request] = self._reactor.seconds()
         done = published.addCallbacks(self._published, self._failed, (request,), errbackArgs=(request,))

@@ -126,6 +126,12 @@ def _events(config: WebConfig) -> dict[str, Schema]:
         "operationId": "publish",
         "summary": "Publish an event; returns its number after the cluster has committed it",
         "parameters": [
+            query_parameter(
+                "expect",
+                "publish only if the last event has this number, 0 if there must be none; otherwise the response is"
+                " 409, `sequence-changed`, and `last` is the number of the last event",
+                {**_SEQUENCE, "minimum": 0},
+            ),
             request_header("Publisher", "publisher of the event; by default, the node", name),
             request_header(
                 "Idempotency-Key",
@@ -145,7 +151,7 @@ def _events(config: WebConfig) -> dict[str, Schema]:
                 object_schema({"sequence": _SEQUENCE, **_CLUSTER_ID_MEMBERS}),
                 headers=response_headers(Location="the event"),
             ),
-            **error_responses(403, 422, 503),
+            **error_responses(403, 409, 422, 503),
         },
     }
     cluster_id: Schema = {**TEXT, "pattern": CLUSTER_ID_PATTERN}

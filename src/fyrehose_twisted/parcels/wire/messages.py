@@ -36,6 +36,8 @@ MAX_SEQUENCE = 2**63 - 1
 """Highest sequence number."""
 HEARTBEAT_INTERVAL = 1.0
 """Seconds between heartbeats (document 004, "Work phase")."""
+CONDITIONS_VERSION = 2
+"""Lowest :attr:`Extension.version` of nodes that know :attr:`PublisherRun.expect`."""
 NEIGHBOUR_TIMEOUT = 5.0
 """Seconds of silence after which a node is removed (document 004, "Work phase")."""
 
@@ -166,6 +168,10 @@ class RefusalReason(IntEnum):
     NOT_HELD = 12
     OTHER_BODY = 13
     """The idempotency key was used before with another event."""
+    UNEXPECTED = 14
+    """The last event is not the one that the publisher expects."""
+    NOT_SUPPORTED = 15
+    """A member runs a version that does not know what the request asks for."""
 
 
 class Refused(NamedTuple):
@@ -196,6 +202,9 @@ class PublisherRun(NamedTuple):
     first: int
     """Publisher's number of the first event. Numbers start at 1 and are consecutive."""
     events: Sequence[bytes]
+    expect: int | None = None
+    """Sequence number that the last event before the run must have, or else the run is refused. Only for the first run
+    of an epoch, and only if all members announce :data:`CONDITIONS_VERSION`."""
 
 
 class Publish(NamedTuple):

@@ -79,22 +79,24 @@ _MAX_DEPTH = 6
 
 def _write_run(run: PublisherRun) -> bytes:
     check_range_end(run.first, len(run.events))
-    return b"".join(
-        (
-            encode_array_header(4),
-            PUBLISHER.write(run.publisher),
-            write_number(run.epoch),
-            write_number(run.first),
-            EVENTS.write(run.events),
-        )
+    expect = run.expect
+    parts = (
+        encode_array_header(4 if expect is None else 5),
+        PUBLISHER.write(run.publisher),
+        write_number(run.epoch),
+        write_number(run.first),
+        EVENTS.write(run.events),
     )
+    return b"".join(parts if expect is None else (*parts, write_number(expect)))
 
 
 def _read_run(value: Any) -> PublisherRun:
-    publisher, epoch, first, events = check_array(value, 4)
+    fields = check_array(value)
+    publisher, epoch, first, events = check_array(fields[:4], 4)
     events = EVENTS.read(events)
     check_range_end(read_number(first), len(events))
-    return PublisherRun(PUBLISHER.read(publisher), read_number(epoch), first, events)
+    expect = read_number(*check_array(fields[4:], 1)) if len(fields) != 4 else None
+    return PublisherRun(PUBLISHER.read(publisher), read_number(epoch), first, events, expect)
 
 
 def _write_address(address: Address) -> bytes:

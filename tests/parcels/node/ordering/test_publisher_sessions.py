@@ -8,6 +8,7 @@ from fyrehose_twisted.parcels.node.ordering import publisher_sessions as module
 from fyrehose_twisted.parcels.node.ordering.publisher_sessions import (
     MAX_WEIGHT,
     REMEMBERED,
+    ConditionFailed,
     PublisherSession,
     PublisherSessions,
     RunPlacement,
@@ -32,7 +33,7 @@ class UnboundedModel:
         self.numbers: dict[str, list[int]] = {}
 
     def place(self, run: PublisherRun, sequence: int) -> tuple[int, list[int]] | RefusalReason:
-        publisher, epoch, first, events = run
+        publisher, epoch, first, events, _ = run
         known = self.epochs.get(publisher)
         if known is None and first != 1:
             return RefusalReason.FORGOTTEN
@@ -186,3 +187,55 @@ def test_session_without_a_digest_accepts_any_body_as_a_repeat() -> None:
 
 def test_limits_of_publisher_sessions_match_the_documentation() -> None:
     assert (REMEMBERED, MAX_WEIGHT) == (8_192, 131_072)
+
+
+def conditional(expect: int, publisher: str = "p", epoch: int = 1, data: bytes = b"x") -> PublisherRun:
+    return PublisherRun(publisher, epoch, 1, [data], expect)
+
+
+def test_run_is_placed_only_behind_the_event_that_it_expects() -> None:
+    sessions = PublisherSessions()
+    assert sessions.place(conditional(0), 1) == RunPlacement(1, ((1, 1),))
+    assert sessions.place(conditional(0, "q"), 2) == ConditionFailed(1)
+    assert sessions.place(conditional(1, "q"), 2) == RunPlacement(1, ((2, 1),))
+
+
+def test_repeated_run_gets_its_number_although_its_condition_fails_by_now() -> None:
+    sessions = PublisherSessions()
+    sessions.place(conditional(0), 1)
+    assert sessions.place(conditional(0), 8) == RunPlacement(0, ((1, 1),))
+    assert sessions.place(conditional(0, data=b"y"), 8) is RefusalReason.OTHER_BODY
+
+
+def test_run_refused_for_an_event_of_the_past_leaves_its_key_free() -> None:
+    sessions = PublisherSessions()
+    assert sessions.place(conditional(3), 8) == ConditionFailed(7)
+    assert len(sessions) == sessions.weight == 0
+    assert sessions.place(conditional(7, data=b"y"), 8) == RunPlacement(1, ((8, 1),))
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_run_refused_for_an_event_of_the_future_is_never_placed(earlier: bool) -> None:
+    sessions = PublisherSessions()
+    if earlier:
+        sessions.place(run("p", 0, 1, 2), 1)
+    assert sessions.place(conditional(8), 8) == ConditionFailed(7)
+    assert sessions.weight == len(sessions) == 1
+    assert sessions.place(conditional(8), 9) is RefusalReason.OUT_OF_ORDER
+    reloaded = PublisherSessions.load([tuple(row) for row in sessions.dump()])
+    assert reloaded.place(conditional(8), 9) is RefusalReason.OUT_OF_ORDER
+    assert reloaded.place(conditional(8, epoch=2), 9) == RunPlacement(1, ((9, 1),))
+
+
+def test_later_epoch_outlasts_the_refusal_of_an_earlier_one() -> None:
+    sessions = PublisherSessions()
+    sessions.place(run("p", 5, 1, 2), 1)
+    assert sessions.place(conditional(8), 3) == ConditionFailed(2)
+    assert sessions.place(run("p", 5, 3, 1), 3) == RunPlacement(1, ((3, 1),))
+    assert sessions.weight == 2
+
+
+def test_only_the_first_run_of_an_epoch_has_a_condition() -> None:
+    sessions = PublisherSessions()
+    sessions.place(run("p", 1, 1, 1), 1)
+    assert sessions.place(PublisherRun("p", 1, 2, [b"x"], 1), 2) is RefusalReason.OUT_OF_ORDER

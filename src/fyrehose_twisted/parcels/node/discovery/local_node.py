@@ -15,7 +15,7 @@ from fyrehose_twisted.parcels.wire.messages import (
     node_id,
 )
 
-EXTENSION_VERSION = 1
+EXTENSION_VERSION = 2
 
 
 class LocalNode:

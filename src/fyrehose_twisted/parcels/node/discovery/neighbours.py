@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fyrehose_twisted.consensus.messages import MemberId
@@ -117,6 +117,11 @@ class Neighbours:
             known.suspected = False
         known.trusted = known.trusted or trusted
         return known
+
+    def lowest_version(self, members: Iterable[MemberId]) -> int | None:
+        """Return the lowest version of the extension that known members announce; ``None`` if none is known."""
+        known = [self._known[member.name] for member in members if member.name in self._known]
+        return min((one.info.ours.version for one in known if one.info.ours is not None), default=None)
 
     def remove(self, name: str) -> Neighbour | None:
         """Remove and return a node, if known."""

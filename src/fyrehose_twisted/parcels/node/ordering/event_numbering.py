@@ -14,7 +14,7 @@ from fyrehose_twisted.consensus.messages import LogEntry, MemberId, Membership
 from fyrehose_twisted.errors import RemoteError
 from fyrehose_twisted.parcels.node.log_entries import entry_runs
 from fyrehose_twisted.parcels.node.ordering.history import SequencedRun
-from fyrehose_twisted.parcels.node.ordering.publisher_sessions import PublisherSessions, RunPlacement
+from fyrehose_twisted.parcels.node.ordering.publisher_sessions import ConditionFailed, PublisherSessions, RunPlacement
 from fyrehose_twisted.parcels.wire.messages import PublisherRun, RefusalReason
 
 
@@ -27,7 +27,7 @@ class RunResult(NamedTuple):
     """Result of applying one run of an entry."""
 
     run: PublisherRun
-    placement: RunPlacement | RefusalReason
+    placement: RunPlacement | ConditionFailed | RefusalReason
 
 
 class EventNumbering:

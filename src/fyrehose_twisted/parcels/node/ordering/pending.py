@@ -20,12 +20,12 @@ def run_key(run: PublisherRun) -> RunKey:
 
 def run_size(run: PublisherRun) -> int:
     """Return the maximum encoded size of a run in bytes."""
-    return sum(map(len, run.events)) + 5 * len(run.events) + len(run.publisher) * 4 + 32
+    return sum(map(len, run.events)) + 5 * len(run.events) + len(run.publisher) * 4 + 41
 
 
 def same_events(one: PublisherRun, other: PublisherRun) -> bool:
-    """Return whether two runs with the same key have the same events."""
-    return one.events is other.events or list(one.events) == list(other.events)
+    """Return whether two runs with the same key have the same events, and the same condition."""
+    return one.expect == other.expect and (one.events is other.events or list(one.events) == list(other.events))
 
 
 class PendingRun(NamedTuple):

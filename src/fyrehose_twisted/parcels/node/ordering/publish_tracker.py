@@ -10,13 +10,23 @@ from fyrehose_twisted.errors import LocalError, NotOrdered, PublishQueueFull
 from fyrehose_twisted.parcels.events import NodeEvent, PublishConfirmed, PublishUnconfirmed
 from fyrehose_twisted.parcels.node.ordering.pending import PendingRuns, RunKey, run_key, run_size, same_events
 from fyrehose_twisted.parcels.node.ordering.publisher_queue import PublisherQueue
-from fyrehose_twisted.parcels.node.ordering.publisher_sessions import RunPlacement
+from fyrehose_twisted.parcels.node.ordering.publisher_sessions import ConditionFailed, RunPlacement
 from fyrehose_twisted.parcels.wire.messages import Message, PublishAck, PublisherRun, PublishNack, RefusalReason
 
 MAX_REFUSED_PUBLISHERS = 1_024
 """Publishers for which the first run refused for lack of room is remembered."""
 NOT_LEADER = "this node is no longer the leader; try again"
 OTHER_BODY_PENDING = "another body is being published with this key; try again"
+
+REFUSAL_TEXTS = {
+    RefusalReason.FORGOTTEN: (
+        "the publisher's earlier events are no longer remembered, so duplicates cannot be detected"
+    ),
+    RefusalReason.OUT_OF_ORDER: ("an earlier event of this publisher is missing, or the publisher has restarted since"),
+    RefusalReason.OTHER_BODY: ("this key was used before, for another body; use a new key, or repeat the same body"),
+    RefusalReason.NOT_SUPPORTED: ("a member runs a version that knows no conditions; upgrade all members first"),
+}
+"""Texts for people, by reason of a refusal."""
 
 
 class PublishTracker:
@@ -102,7 +112,9 @@ class PublishTracker:
         """Reply that a run is refused."""
         self.replies.append((requester, PublishNack(run.publisher, run.epoch, run.first, reason, text)))
 
-    def run_applied(self, run: PublisherRun, placement: RunPlacement | RefusalReason, delivered: int) -> None:
+    def run_applied(
+        self, run: PublisherRun, placement: RunPlacement | ConditionFailed | RefusalReason, delivered: int
+    ) -> None:
         """Process the result of an applied run, which may be pending here."""
         waiting = self.pending.get(run_key(run))
         if waiting is None:
@@ -116,6 +128,8 @@ class PublishTracker:
         self.pending.pop(run_key(run))
         if isinstance(placement, RunPlacement):
             self._defer_reply(run_key(run), waiting.requester, placement.sequences, delivered)
+        elif isinstance(placement, ConditionFailed):
+            self._fail_run(waiting.run, waiting.requester, RefusalReason.UNEXPECTED, placement.last)
         else:
             self._fail_run(waiting.run, waiting.requester, placement)
 
@@ -124,7 +138,7 @@ class PublishTracker:
 
         A refusal for another body does not say which body it refuses, and may be late: the log decides.
         """
-        if message.why not in (RefusalReason.FORGOTTEN, RefusalReason.OVERSIZE):
+        if message.why not in (RefusalReason.FORGOTTEN, RefusalReason.OVERSIZE, RefusalReason.NOT_SUPPORTED):
             return
         for run in list(self.pending.runs()):
             if (run.publisher, run.epoch, run.first) == message[:3]:
@@ -188,21 +202,21 @@ class PublishTracker:
         for token in self._tokens.pop(key, ()):
             self.events.append(PublishConfirmed(token, numbers))
 
-    def _fail_run(self, run: PublisherRun, requester: Peer | None, reason: RefusalReason) -> None:
-        text = _REFUSAL_TEXTS.get(reason, reason.name)
+    def _fail_run(
+        self, run: PublisherRun, requester: Peer | None, reason: RefusalReason, last: int | None = None
+    ) -> None:
+        text = REFUSAL_TEXTS.get(reason, reason.name)
+        if last is not None:
+            text = f"the last event has number {last}, not {run.expect}"
+        unknown = reason not in (
+            RefusalReason.OUT_OF_ORDER,
+            RefusalReason.UNEXPECTED,
+            RefusalReason.NOT_SUPPORTED,
+        )
         if requester is not None:
             self.refuse(requester, run, reason, text)
         elif run.publisher == self.queue.publisher and run.epoch == self.queue.epoch:
             for failed in self.queue.abandon_all():
                 self.events.append(PublishUnconfirmed(failed.token, failed.numbers, reason, text, True))
         for token in self._tokens.pop(run_key(run), ()):
-            self.events.append(PublishUnconfirmed(token, (), reason, text, reason is not RefusalReason.OUT_OF_ORDER))
-
-
-_REFUSAL_TEXTS = {
-    RefusalReason.FORGOTTEN: (
-        "the publisher's earlier events are no longer remembered, so duplicates cannot be detected"
-    ),
-    RefusalReason.OUT_OF_ORDER: ("an earlier event of this publisher is missing, or the publisher has restarted since"),
-    RefusalReason.OTHER_BODY: ("this key was used before, for another body; use a new key, or repeat the same body"),
-}
+            self.events.append(PublishUnconfirmed(token, (), reason, text, unknown, last))

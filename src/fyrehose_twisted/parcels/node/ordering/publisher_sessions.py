@@ -32,6 +32,13 @@ class RunPlacement(NamedTuple):
     """Sequence numbers of all its events: first number and count of each contiguous span."""
 
 
+class ConditionFailed(NamedTuple):
+    """Result of a run whose :attr:`~fyrehose_twisted.parcels.wire.messages.PublisherRun.expect` is wrong."""
+
+    last: int
+    """Sequence number of the last event."""
+
+
 class PublisherSession:
     """Session of one publisher.
 
@@ -79,13 +86,25 @@ class PublisherSessions:
         """Number of sessions and spans."""
         return self._weight
 
-    def place(self, run: PublisherRun, sequence: int) -> RunPlacement | RefusalReason:
-        """Place a run whose first new event gets number ``sequence``, or return the reason for refusing it."""
-        publisher, epoch, first, events = run
+    def place(self, run: PublisherRun, sequence: int) -> RunPlacement | ConditionFailed | RefusalReason:
+        """Place a run whose first new event gets number ``sequence``, or return the reason for refusing it.
+
+        A run whose condition fails leaves no session, so the same key serves for another attempt. The exception is one
+        that expects an event of the future: it may be in the log twice, and must not be placed after it was refused.
+        """
+        publisher, epoch, first, events, expect = run
         count = len(events)
         if not count:
             return RunPlacement(0, ())
         session = self._sessions.get(publisher)
+        if expect is not None:
+            if first != 1:
+                return RefusalReason.OUT_OF_ORDER
+            is_known = session is not None and session.epoch == epoch and session.last >= count
+            if expect != sequence - 1 and not is_known:
+                if expect >= sequence:
+                    self._end_epoch(publisher, epoch)
+                return ConditionFailed(sequence - 1)
         if session is None:
             if first != 1:
                 return RefusalReason.FORGOTTEN
@@ -117,6 +136,18 @@ class PublisherSessions:
         if self._weight > MAX_WEIGHT:
             self._evict()
         return RunPlacement(new, (*before, (sequence, new)))
+
+    def _end_epoch(self, publisher: str, epoch: int) -> None:
+        """Refuse runs of this epoch from now on."""
+        session = self._sessions.pop(publisher, None)
+        if session is None:
+            session = PublisherSession(epoch, b"")
+            self._weight += 1
+        if session.epoch <= epoch:
+            self._weight -= len(session.spans)
+            session = PublisherSession(epoch + 1, b"")
+        self._sessions[publisher] = session
+        self._evict()
 
     def _add(self, session: PublisherSession, number: int, sequence: int, count: int) -> None:
         rows = session.spans
