@@ -69,6 +69,10 @@ class Order:
         """Order events."""
         raise NotImplementedError("the web site does not ask for this")
 
+    def synchronize(self) -> Deferred[int]:
+        """Be up to date."""
+        return succeed(self.last)
+
     def events(self, first: int, last: int, limit: int) -> list[Event]:
         """Return events."""
         if first < OLDEST:

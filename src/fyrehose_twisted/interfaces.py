@@ -368,6 +368,14 @@ class IOrderedEvents(IEventSource):
     def publish_many(events: Sequence[bytes]) -> Any:
         """Publish events; return a Deferred of their numbers in the same order."""
 
+    def synchronize() -> Any:
+        """Return a Deferred that fires once this node is up to date, for linearizable reads.
+
+        The node has then delivered every event that any node acknowledged before the call. The result is the number of
+        the last event. The Deferred fails with :class:`~fyrehose_twisted.errors.NotOrdered`, or
+        :class:`~fyrehose_twisted.errors.PublishQueueFull`.
+        """
+
     def state() -> Any:
         """Return the status of the cluster from this node's view.
 

@@ -20,7 +20,14 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.errors import ConfigurationError, EventsNotHeld, MessageTooLarge, NotOrdered, OperationalError
+from fyrehose_twisted.errors import (
+    ConfigurationError,
+    EventsNotHeld,
+    MessageTooLarge,
+    NotOrdered,
+    OperationalError,
+    SequenceChanged,
+)
 from fyrehose_twisted.interfaces import IEventListener, IOrderedEvents
 from fyrehose_twisted.journal.errors import JournalFull
 from fyrehose_twisted.parcels.client.tcp_publisher import ParcelsPublisher
@@ -508,3 +515,27 @@ async def test_node_with_http_publishes_with_a_token(start: Start) -> None:
         await treq.content(refused)
     finally:
         await node.stopService()
+
+
+@pytest_twisted.ensureDeferred
+async def test_event_is_published_only_behind_the_expected_one(start: Start) -> None:
+    first, second, third = await trio(start)
+    assert await first.publish(b"a", expect=0) == 1
+    error = await raises(SequenceChanged, second.publish(b"b", "me", "key", expect=0))
+    assert (str(error), error.last) == ("the last event has number 1, not 0", 1)
+    # The key was not used up.
+    assert await third.publish(b"c", "me", "key", expect=1) == 2
+    assert await first.publish(b"c", "me", "key", expect=1) == 2
+
+
+@pytest_twisted.ensureDeferred
+async def test_synchronized_node_has_delivered_what_others_acknowledged(start: Start) -> None:
+    first, second, third = await trio(start)
+    assert await second.synchronize() == 0
+    numbers = await first.publish_many([b"%d" % number for number in range(500)])
+    readers = [third.synchronize() for _ in range(3)]
+    assert [await reader for reader in readers] == 3 * [numbers[-1]]
+    assert third.last == numbers[-1]
+    await third.stopService()
+    error = await raises(NotOrdered, third.synchronize())
+    assert error.why == "not-running"

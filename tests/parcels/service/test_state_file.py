@@ -370,7 +370,12 @@ ANY_ENTRY = st.one_of(
         NUMBERS,
         st.just(EntryKind.DATA),
         st.lists(
-            st.builds(PublisherRun, NAMES, NUMBERS, NUMBERS, st.lists(st.binary(max_size=9), max_size=3)), max_size=3
+            st.builds(
+                PublisherRun,
+                *(NAMES, NUMBERS, NUMBERS, st.lists(st.binary(max_size=9), max_size=3)),
+                st.none() | NUMBERS,
+            ),
+            max_size=3,
         ).map(tuple),
     ),
 )

@@ -14,6 +14,7 @@ from fyrehose_twisted.consensus.member import RaftMember
 from fyrehose_twisted.consensus.messages import AppendEntries, MemberId, Membership, RequestVoteReply
 from fyrehose_twisted.consensus.timers import RaftTimers
 from fyrehose_twisted.effects import Peer
+from fyrehose_twisted.parcels.events import PublishConfirmed
 from fyrehose_twisted.parcels.node.bootstrapping import ClusterBootstrap
 from fyrehose_twisted.parcels.node.components import NodeComponents
 from fyrehose_twisted.parcels.node.discovery.admission import NeighbourAdmission
@@ -43,6 +44,7 @@ from fyrehose_twisted.parcels.simulation.invariants import (
     MemoryBounded,
     OneLeaderPerTerm,
     PublisherOrder,
+    ReadsUpToDate,
     TotalOrder,
     UniqueEventIds,
     ValidNeighbourNames,
@@ -53,6 +55,7 @@ from fyrehose_twisted.parcels.simulation.scenarios import (
     Crowd,
     KeyReuse,
     LaggingNodes,
+    LinearizableReads,
     MinorityLoss,
     NewCluster,
     Storm,
@@ -197,6 +200,24 @@ def refuses_repeats_whose_condition_held(patch: Patch) -> None:
 
 def places_what_it_refused_before(patch: Patch) -> None:
     patch.setattr(PublisherSessions, "_end_epoch", lambda self, publisher, epoch: None)
+
+
+def answers_reads_from_what_it_has(patch: Patch) -> None:
+    def mark(self: ClusterNode, token: Any, now: float) -> None:
+        self._drain_needed, self._now = True, now
+        self.components.tracker.events.append(PublishConfirmed(token, ((self.sequence + 1, 0),)))
+
+    patch.setattr(ClusterNode, "mark", mark)
+
+
+def takes_marks_of_others_for_its_own(patch: Patch) -> None:
+    original = ClusterNode.mark
+
+    def mark(self: ClusterNode, token: Any, now: float) -> None:
+        self._first_mark = self._first_mark._replace(publisher="marks", epoch=0)
+        original(self, token, now)
+
+    patch.setattr(ClusterNode, "mark", mark)
 
 
 def ignores_gaps_of_a_publisher(patch: Patch) -> None:
@@ -410,6 +431,8 @@ BUGS = [
     Bug(orders_whatever_is_expected, (ConditionsHold.name,), Conditions, seed=0),
     Bug(refuses_repeats_whose_condition_held, (ConditionsHold.name,), Conditions, seed=5),
     Bug(places_what_it_refused_before, (ConditionsHold.name,), Conditions, seed=46),
+    Bug(answers_reads_from_what_it_has, (ReadsUpToDate.name,), LinearizableReads, seed=0),
+    Bug(takes_marks_of_others_for_its_own, (ReadsUpToDate.name,), LinearizableReads, seed=3),
     Bug(ignores_gaps_of_a_publisher, ORDER, Gale, seed=3),
     Bug(answers_repeats_with_the_wrong_number, ORDER, Storm, seed=0),
     Bug(acknowledges_before_the_commit, (*ORDER, NO_EXCEPTIONS), Storm, seed=0),

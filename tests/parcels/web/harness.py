@@ -81,6 +81,15 @@ class Memory:
     def publish_many(self, events: Sequence[bytes]) -> Deferred[list[int]]:
         return succeed([self.order(data) for data in events])
 
+    def synchronize(self) -> Deferred[int]:
+        if self.refusing is not None:
+            return fail(self.refusing)
+        if self.held is None:
+            return succeed(self.last)
+        answer: Deferred[int] = Deferred()
+        self.held.append(lambda: answer.callback(self.last))
+        return answer
+
     def events(self, first: int, last: int, limit: int) -> list[Event]:
         if first < self.oldest:
             raise EventsNotHeld(first, self.oldest, self.last)

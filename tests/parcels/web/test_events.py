@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_twisted
 from parcels.web.harness import Memory, Serve, Served, WaitUntil
-from twisted.internet.defer import fail
+from twisted.internet.defer import ensureDeferred, fail
 from twisted.internet.task import Clock
 from twisted.logger import LogLevel, capturedLogs
 
@@ -218,6 +218,29 @@ async def test_event_range_returns_json_or_base64_items(web: Served) -> None:
         answer = await web.ask("GET", f"/events?{query}")
         assert [item["sequence"] for item in answer.json] == numbers, query
         assert "link" not in answer.headers
+
+
+@inline
+async def test_linearizable_range_waits_until_the_node_is_up_to_date(web: Served, reached: WaitUntil) -> None:
+    web.node.order(b"a")
+    web.node.held = []
+    reading = ensureDeferred(web.ask("GET", "/events?linearizable=1&encoding=base64"))
+    await reached(lambda: web.node.held)
+    web.node.order(b"b")
+    web.node.held.pop()()
+    assert [one["sequence"] for one in (await reading).json] == [1, 2]
+    assert [one["sequence"] for one in (await web.ask("GET", "/events?linearizable=0&from=2")).json] == [2]
+
+
+@inline
+async def test_linearizable_range_is_refused_if_the_node_may_lag(web: Served) -> None:
+    web.node.refusing = NotOrdered("no-quorum", "1 of 3 members can be reached", unknown=True)
+    answer = await web.ask("GET", "/events?linearizable=1")
+    assert (answer.code, answer.headers["retry-after"]) == (503, "1")
+    assert answer.json == {"error": "no-quorum", "message": "1 of 3 members can be reached"}
+    for query, accept in (("linearizable=2", "*/*"), ("linearizable=1", "text/event-stream")):
+        answer = await web.ask("GET", f"/events?{query}", accept=accept)
+        assert (answer.code, answer.json["error"]) == (400, "bad-request")
 
 
 @inline

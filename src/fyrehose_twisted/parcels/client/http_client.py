@@ -116,15 +116,19 @@ class ParcelsClient:
                 self._start(self._publish_all())
         return published
 
-    def events(self, first: int, last: int, cluster_id: str = "") -> Deferred[list[OrderedEvent]]:
+    def events(
+        self, first: int, last: int, cluster_id: str = "", *, linearizable: bool = False
+    ) -> Deferred[list[OrderedEvent]]:
         """Return a Deferred of the existing events from ``first`` to ``last``, inclusive.
 
         :param cluster_id: id of the cluster that the numbers belong to, if known.
+        :param linearizable: whether every event that was acknowledged before the call must exist for the node. It costs
+            as much as publishing an event, shared by all that read at the node.
 
         It fails with :class:`~fyrehose_twisted.errors.EventsNotHeld`, :class:`NoNodeAnswers`, :class:`RequestRefused`,
         or :class:`~fyrehose_twisted.errors.ClusterIdMismatch` if the cluster was re-created since.
         """
-        return self._start(self._events(first, last, cluster_id))
+        return self._start(self._events(first, last, cluster_id, linearizable))
 
     def follow(self, listener: Any, first: int | None = None, cluster_id: str = "") -> EventFollower:
         """Deliver events to an :class:`~fyrehose_twisted.interfaces.IEventListener` until the follower is stopped.
@@ -203,12 +207,13 @@ class ParcelsClient:
         self.cluster_id = answer.cluster_id
         return sequence
 
-    async def _events(self, first: int, last: int, cluster_id: str) -> list[OrderedEvent]:
+    async def _events(self, first: int, last: int, cluster_id: str, linearizable: bool) -> list[OrderedEvent]:
         # Older nodes refuse parameters that they do not know, such as the current name, cluster_id.
         of = f"&founding={cluster_id}" if cluster_id else ""
         events: list[OrderedEvent] = []
+        mark = "&linearizable=1" if linearizable else ""
         while first <= last:
-            path = f"/events?from={first}&to={last}&encoding=base64{of}"
+            path = f"/events?from={first}&to={last}&encoding=base64{of}{mark}"
             page = (await self.nodes.request(NodeRequest("GET", path, first=first))).json
             if not isinstance(page, list) or not page:
                 break

@@ -95,6 +95,9 @@ class ClusterNode:
             now,
             durable=persistent_state is not None,
         )
+        # No other node and no other start puts marks of this name and epoch into the log.
+        self._first_mark = PublisherRun(f"{publisher}/marks", starts << 32, 1, ())
+        self._marks = 0
         self.counters = components.counters
         self._raft = components.raft
         self._links = components.links
@@ -226,6 +229,19 @@ class ClusterNode:
         self._drain_needed = True
         self._now = now
         self._publishing.publish_as(run, token)
+
+    def mark(self, token: Any, now: float) -> None:
+        """Put a mark into the log. Once it is applied here, this node has delivered all that was acknowledged before.
+
+        :class:`~fyrehose_twisted.parcels.events.PublishConfirmed` then has the next number, with a count of 0.
+
+        :raises NotOrdered: if this node has no quorum, or a member runs a version that refuses marks.
+        :raises PublishQueueFull: if too many events are pending.
+        """
+        self._drain_needed = True
+        self._now = now
+        self._marks += 1
+        self._publishing.mark(self._first_mark._replace(first=self._marks), token)
 
     def leave(self, now: float) -> None:
         """Leave the cluster and stop."""

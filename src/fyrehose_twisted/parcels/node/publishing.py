@@ -87,15 +87,33 @@ class Publishing:
         :raises LocalError: if the publisher's name is too long or this node's own, or if there are no events.
         """
         self._check(run.events)
-        refusal = self._condition_refusal(run)
-        if refusal is not None:
-            raise NotOrdered("not-supported", refusal, unknown=False)
+        if run.expect is not None:
+            self._check_version()
         if not run.events or run.first < 1:
             raise LocalError("a run needs at least one event, with numbers from 1 on")
         if not 1 <= len(run.publisher.encode()) <= MAX_PUBLISHER:
             raise LocalError(f"publisher {run.publisher[:40]!r}…: use 1 to {MAX_PUBLISHER} bytes")
         self._tracker.publish_as(run, token)
         self._unsent_runs.append(run)
+
+    def mark(self, run: PublisherRun, token: Any) -> None:
+        """Put a run without events into the log.
+
+        :raises NotOrdered: if this node has no quorum, or a member runs a version that refuses such runs.
+        """
+        self._check(run.events)
+        self._check_version()
+        self._tracker.publish_as(run, token)
+        self._unsent_runs.append(run)
+
+    def _check_version(self) -> None:
+        if not self._conditions_known():
+            raise NotOrdered("not-supported", REFUSAL_TEXTS[RefusalReason.NOT_SUPPORTED], unknown=False)
+
+    def _conditions_known(self) -> bool:
+        """Return whether all members that this node knows support what came with :data:`CONDITIONS_VERSION`."""
+        version = self._lowest_version()
+        return version is None or version >= CONDITIONS_VERSION
 
     def _check(self, events: Sequence[bytes]) -> None:
         limit = self._max_event
@@ -120,7 +138,7 @@ class Publishing:
             self._unsent_runs.append(run)
 
     def _refusal(self, run: PublisherRun, caller: InboundPeer) -> tuple[RefusalReason, str] | None:
-        if not run.events or not run.first >= 1:
+        if not run.first >= 1 or not (run.events or caller.member is not None):
             return RefusalReason.OUT_OF_ORDER, "a run needs at least one event, with numbers from 1 on"
         limit = self._max_event
         if run_size(run) > MAX_ENCODED_RUN or any(len(event) > limit for event in run.events):
@@ -128,22 +146,12 @@ class Publishing:
                 RefusalReason.OVERSIZE,
                 f"an event has more than {limit:,} bytes, or all together more than {MAX_ENCODED_RUN:,}",
             )
-        refusal = self._condition_refusal(run)
-        if refusal is not None:
-            return RefusalReason.NOT_SUPPORTED, refusal
+        if (run.expect is not None or not run.events) and not self._conditions_known():
+            return RefusalReason.NOT_SUPPORTED, REFUSAL_TEXTS[RefusalReason.NOT_SUPPORTED]
         if self._modes.mode is not Mode.WRK:
             return RefusalReason.NO_QUORUM, f"this node cannot order events: {self._modes.reason}"
         if caller.member is not None and not self._raft.is_leader:
             return RefusalReason.NO_QUORUM, NOT_LEADER
-        return None
-
-    def _condition_refusal(self, run: PublisherRun) -> str | None:
-        """Return why the condition of a run cannot be met by the members, which all have to know of conditions."""
-        if run.expect is None:
-            return None
-        version = self._lowest_version()
-        if version is not None and version < CONDITIONS_VERSION:
-            return REFUSAL_TEXTS[RefusalReason.NOT_SUPPORTED]
         return None
 
     def publish_nack_received(self, message: PublishNack, member: MemberId, now: float) -> bool:

@@ -25,6 +25,7 @@ from fyrehose_twisted.parcels.client.publications import (
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.node.status import NodeStatus, format_cluster_id
+from fyrehose_twisted.parcels.service.read_marks import ReadMark, ReadMarks
 from fyrehose_twisted.parcels.wire.messages import MAX_EVENT, Event, Mode, PublisherRun, node_id
 
 EVENT_OVERHEAD = 8
@@ -47,6 +48,7 @@ class OrderedEventsMixin:
         self.links: StreamDriver | None = None
         self._observers = Observers(IEventListener)
         self._publications: set[Publication] = set()
+        self._read_marks = ReadMarks(self._put_mark)
         self._pending_bytes = 0
         """Size in bytes of pending events numbered by their publishers. The node accounts for all others."""
         self._accepting = False
@@ -113,6 +115,10 @@ class OrderedEventsMixin:
             return fail(error)
         return self._publish(run.events, run) if run.events else succeed([])
 
+    def synchronize(self) -> Deferred[int]:
+        """See :meth:`~fyrehose_twisted.interfaces.IOrderedEvents.synchronize`."""
+        return self._read_marks.wait()
+
     def events(self, first: int, last: int, limit: int) -> list[Event]:
         """See :meth:`~fyrehose_twisted.interfaces.IOrderedEvents.events`."""
         return [] if self.node is None else self.node.read(first, last, limit)
@@ -168,6 +174,13 @@ class OrderedEventsMixin:
         links.flush_soon()
         return publication.numbered
 
+    def _put_mark(self, mark: ReadMark) -> None:
+        node, links = self.node, self.links
+        if node is None or links is None or not self._accepting or self._error is not None:
+            raise NotOrdered("not-running", "the node is not running", unknown=False)
+        node.mark(mark, links.now())
+        links.flush_soon()
+
     def _publication_done(self, publication: Publication) -> None:
         if publication in self._publications:
             self._publications.discard(publication)
@@ -177,3 +190,4 @@ class OrderedEventsMixin:
         """Fail all pending publications, whose results will not be known."""
         for publication in tuple(self._publications):
             publication.fail(NotOrdered("not-running", text, unknown=True))
+        self._read_marks.fail(NotOrdered("not-running", text, unknown=False))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
 from fyrehose_twisted.consensus.messages import AppendEntries
-from fyrehose_twisted.parcels.events import EventsDelivered, EventsSkipped, PublishConfirmed
+from fyrehose_twisted.parcels.events import EventsDelivered, EventsSkipped, PublishConfirmed, PublishUnconfirmed
 from fyrehose_twisted.parcels.node.discovery.links import MAX_TARGETS
 from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.node.ordering.history import EventWindow
@@ -144,6 +144,41 @@ class ConditionsHold(ClusterInvariant):
                 self.violated(f"{_short(event)} is number {sequence}, although it expects {expect}")
             if event.publisher in refused:
                 self.violated(f"{_short(event)} is number {sequence}, although it was refused")
+
+
+class ReadsUpToDate(ClusterInvariant):
+    """A linearizable read comes after all events that were acknowledged, or read anywhere, before it began.
+
+    :ivar count: number of successful reads.
+    """
+
+    name: ClassVar[str] = "reads are up to date"
+
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
+        self.count = 0
+        self._delivered: dict[Host, int] = {}
+
+    def started(self, host: Host) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if isinstance(host.node, ClusterNode):
+            self._delivered[host] = host.node.sequence
+
+    def event_emitted(self, host: Host, event: object) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        reads = self.participants.reads
+        if isinstance(event, EventsDelivered):
+            self._delivered[host] = event.events[-1].sequence
+        elif isinstance(event, EventsSkipped):
+            self._delivered[host] = event.last
+        elif isinstance(event, PublishUnconfirmed):
+            reads.pop(event.token, None)
+        elif isinstance(event, PublishConfirmed) and event.token in reads:
+            floor, seen = reads.pop(event.token), event.numbers[0][0] - 1
+            delivered = self._delivered.get(host, 0)
+            self.count += 1
+            if min(seen, delivered) < floor:
+                self.violated(f"{seen}, with {delivered} delivered, is read after {floor} was known", host)
 
 
 class AcknowledgedDurability(ClusterInvariant):

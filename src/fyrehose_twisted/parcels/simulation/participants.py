@@ -58,6 +58,8 @@ class Participants(Observer):
     :ivar key_conflicts: number of keys refused because they were used for another event.
     :ivar conditions: what each conditional publisher expects.
     :ivar unexpected: publishers that were told that their condition had failed.
+    :ivar reads: reads under way, each with :attr:`last_confirmed` at its start, by token.
+    :ivar last_confirmed: highest number that was acknowledged or read.
     """
 
     def __init__(self, network: Network, rng: Random) -> None:
@@ -71,6 +73,8 @@ class Participants(Observer):
         self.key_conflicts = 0
         self.conditions: dict[str, int] = {}
         self.unexpected: set[str] = set()
+        self.reads: dict[int, int] = {}
+        self.last_confirmed = 0
         self._numbers = count(1)
         self._tokens = count(1)
         self._membership: MembershipChanged | None = None
@@ -147,6 +151,15 @@ class Participants(Observer):
         self._keyed[token] = run, 5
         self._try_keyed(node, token, now)
 
+    def read(self, node: ClusterNode, now: float) -> None:
+        """Read on a node once it is up to date."""
+        token = next(self._tokens)
+        self.reads[token], self.published[token] = self.last_confirmed, []
+        try:
+            node.mark(token, now)
+        except FyrehoseError:
+            del self.reads[token]
+
     def _try_keyed(self, node: ClusterNode, token: int, now: float) -> None:
         try:
             node.publish_as(self._keyed[token][0], token, now)
@@ -171,6 +184,7 @@ class Participants(Observer):
     def event_emitted(self, host: Host, event: object) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         if isinstance(event, PublishConfirmed):
+            self.last_confirmed = max(self.last_confirmed, sum(event.numbers[-1]) - 1)
             self.confirmed += len(self.published[event.token])
             self._keyed.pop(event.token, None)
         elif isinstance(event, PublishUnconfirmed) and event.reason is RefusalReason.UNEXPECTED:

@@ -17,6 +17,7 @@ from fyrehose_twisted.parcels.simulation.invariants import (
     MemoryBounded,
     OneLeaderPerTerm,
     PublisherOrder,
+    ReadsUpToDate,
     TotalOrder,
     UniqueEventIds,
     ValidNeighbourNames,
@@ -223,6 +224,25 @@ class Conditions(Storm):
         return super().statistics() + Counter(
             {"conditional": len(self.participants.conditions), "unexpected": len(self.participants.unexpected)}
         )
+
+
+class LinearizableReads(Storm):
+    """Applications read on all nodes in a storm. What they read contains all that was acknowledged before."""
+
+    name = "parcels.reads"
+    duration = 100.0
+    publish_interval = 0.5
+
+    def arrange(self) -> None:
+        """See :class:`ClusterScenario`."""
+        self.reads = ReadsUpToDate(self.participants)
+        self.add_invariant(self.reads)
+        for host in self.participants.hosts:
+            self.repeat(self.publish_interval, partial(self.operate, host, "read", self.participants.read))
+
+    def statistics(self) -> Counter[str]:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        return super().statistics() + Counter({"reads": self.reads.count})
 
 
 class Unresponsive(ClusterScenario):
@@ -466,6 +486,7 @@ SCENARIOS: tuple[type[Scenario], ...] = (
     Storm,
     KeyReuse,
     Conditions,
+    LinearizableReads,
     Unresponsive,
     MinorityLoss,
     Blackout,

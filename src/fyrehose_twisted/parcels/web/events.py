@@ -8,6 +8,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from fyrehose_twisted.errors import NotOrdered
 from fyrehose_twisted.interfaces import IOrderedEvents
 from fyrehose_twisted.parcels.client.event_ids import (
     check_cluster_id,
@@ -79,22 +80,29 @@ class EventsResource:
             request.respond(problem.to_response())
 
     def expire_requests(self, now: float) -> None:
-        """Respond to publish requests that timed out."""
+        """Respond to requests that timed out while they waited for the cluster."""
         while self._pending_requests:
             request, since = next(iter(self._pending_requests.items()))
             if now - since < self._config.publish_timeout:
                 break
             del self._pending_requests[request]
-            message = "the event has no number yet; it may get one"
-            problem = HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "timeout", message, RETRY_AFTER, unknown=True)
+            if request.method == b"POST":
+                message = "the event has no number yet; it may get one"
+                problem = HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "timeout", message, RETRY_AFTER, unknown=True)
+            else:
+                message = "this node does not know yet whether it is up to date"
+                problem = HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "timeout", message, RETRY_AFTER)
             request.respond(problem.to_response())
 
     def get(self, request: WebRequest) -> HttpResponse | None:
         """Respond with a range, or with a stream if the client accepts one."""
-        query = query_params(request, b"from", b"to", b"encoding", b"cluster_id", b"founding")
+        query = query_params(request, b"from", b"to", b"encoding", b"cluster_id", b"founding", b"linearizable")
         encoding = query.get(b"encoding")
         if encoding not in (None, b"base64"):
             raise bad_request("encoding must be base64, or be left out")
+        linearizable = query.get(b"linearizable")
+        if linearizable not in (None, b"0", b"1"):
+            raise bad_request("linearizable must be 0 or 1, or be left out")
         first = parse_number(query.get(b"from"), "from")
         last = parse_number(query.get(b"to"), "to")
         cluster_id = cluster_id_param(query)
@@ -103,6 +111,8 @@ class EventsResource:
         if accepts(request, STREAM):
             if last is not None:
                 raise bad_request("to does not apply to a stream, which has no end")
+            if linearizable == b"1":
+                raise bad_request("linearizable does not apply to a stream, which gets every event when it is ordered")
             if seen is not None:
                 first = seen.sequence + 1
                 check_cluster_id(seen.cluster_id, self._node)
@@ -113,7 +123,30 @@ class EventsResource:
                 raise self._beyond_end(f"{name}, {first},", after)
             self._follow(request, after if first is None else first, encoding is not None)
             return None
+        if linearizable == b"1":
+            self._read_up_to_date(request, first, last, encoding is not None, cluster_id)
+            return None
         return self._range(first, last, encoding is not None, cluster_id)
+
+    def _read_up_to_date(
+        self, request: WebRequest, first: int | None, last: int | None, plain: bool, cluster_id: str
+    ) -> None:
+        """Respond with a range that contains every event acknowledged before the request."""
+        synchronized: Deferred[Any] = self._node.synchronize()
+        if not synchronized.called:
+            self._pending_requests[request] = self._reactor.seconds()
+
+        def read(_: object) -> None:
+            self._pending_requests.pop(request, None)
+            request.respond(self._range(first, last, plain, cluster_id))
+
+        def not_up_to_date(failure: Failure) -> None:
+            failure.trap(NotOrdered)
+            error: Any = failure.value
+            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, error.why, str(error), RETRY_AFTER)
+
+        done = synchronized.addErrback(not_up_to_date).addCallback(read).addErrback(self._failed, request)
+        done.addErrback(request.fail)
 
     def _beyond_end(self, what: str, next: int) -> HttpError:
         if self._node.state().mode == Mode.WRK.value:

@@ -173,6 +173,12 @@ def _events(config: WebConfig) -> dict[str, Schema]:
             query_parameter("to", "last number; by default, the last of the node; not for streams", _SEQUENCE),
             query_parameter("encoding", "`base64`: every event as `data`", {"type": "string", "enum": ["base64"]}),
             query_parameter("cluster_id", "cluster id of the numbers `from` and `to`", cluster_id),
+            query_parameter(
+                "linearizable",
+                "`1`: the range contains every event that any node acknowledged before the request, or the response is"
+                " 503; not for streams",
+                {"type": "string", "enum": ["0", "1"]},
+            ),
             {**query_parameter("founding", "old name of `cluster_id`", cluster_id), "deprecated": True},
             request_header(
                 "Last-Event-ID",

@@ -37,7 +37,7 @@ MAX_SEQUENCE = 2**63 - 1
 HEARTBEAT_INTERVAL = 1.0
 """Seconds between heartbeats (document 004, "Work phase")."""
 CONDITIONS_VERSION = 2
-"""Lowest :attr:`Extension.version` of nodes that know :attr:`PublisherRun.expect`."""
+"""Lowest :attr:`Extension.version` of nodes that know :attr:`PublisherRun.expect`, and runs without events."""
 NEIGHBOUR_TIMEOUT = 5.0
 """Seconds of silence after which a node is removed (document 004, "Work phase")."""
 
@@ -202,6 +202,7 @@ class PublisherRun(NamedTuple):
     first: int
     """Publisher's number of the first event. Numbers start at 1 and are consecutive."""
     events: Sequence[bytes]
+    """None for a mark in the log: the node that put it there has then applied all that was ordered before."""
     expect: int | None = None
     """Sequence number that the last event before the run must have, or else the run is refused. Only for the first run
     of an epoch, and only if all members announce :data:`CONDITIONS_VERSION`."""

@@ -24,7 +24,7 @@ REFUSAL_TEXTS = {
     ),
     RefusalReason.OUT_OF_ORDER: ("an earlier event of this publisher is missing, or the publisher has restarted since"),
     RefusalReason.OTHER_BODY: ("this key was used before, for another body; use a new key, or repeat the same body"),
-    RefusalReason.NOT_SUPPORTED: ("a member runs a version that knows no conditions; upgrade all members first"),
+    RefusalReason.NOT_SUPPORTED: ("a member runs an older version; upgrade all members first"),
 }
 """Texts for people, by reason of a refusal."""
 

@@ -29,7 +29,8 @@ class RunPlacement(NamedTuple):
     new_count: int
     """Number of new events, which are the last ones of the run."""
     sequences: tuple[tuple[int, int], ...]
-    """Sequence numbers of all its events: first number and count of each contiguous span."""
+    """Sequence numbers of all its events: first number and count of each contiguous span. Without events, the next
+    number and a count of 0."""
 
 
 class ConditionFailed(NamedTuple):
@@ -95,7 +96,7 @@ class PublisherSessions:
         publisher, epoch, first, events, expect = run
         count = len(events)
         if not count:
-            return RunPlacement(0, ())
+            return RunPlacement(0, ((sequence, 0),))
         session = self._sessions.get(publisher)
         if expect is not None:
             if first != 1:
