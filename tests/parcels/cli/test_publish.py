@@ -34,7 +34,7 @@ def lines(publisher: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[EventPubl
     """Return the command's line reader, limited to two lines or nine bytes in flight."""
     monkeypatch.setattr(pub, "MAX_IN_FLIGHT_EVENTS", 2)
     monkeypatch.setattr(pub, "MAX_IN_FLIGHT_BYTES", 9)
-    lines = EventPublisher(publisher, None)
+    lines = EventPublisher(publisher.publish, None)
     yield lines
     lines.stop("the test has ended")  # Closes its progress bar.
 

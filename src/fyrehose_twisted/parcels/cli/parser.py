@@ -18,6 +18,8 @@ DESCRIPTION = "Publish to a cluster of parcels nodes, follow its events, and ope
 NODE = "127.0.0.1:7878"
 """The same as :data:`fyrehose_twisted.parcels.service.config.DEFAULT_LISTEN`."""
 HTTP = "http://127.0.0.1:8878"
+MAX_WAITING = 10_000
+"""Maximum number of events that wait to be published over HTTP."""
 
 REFORM = (
     "Force a new cluster after its quorum is lost for good. The last resort: the chosen node continues alone with its"
@@ -43,7 +45,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         made.set_defaults(command=run, run=None)
         return made
 
-    publish = command("publish", _publish, "Publish one event per line, over TCP.", 30.0)
+    publish = command("publish", _publish, "Publish one event per line, over TCP or HTTP.", 30.0)
     publish.add_argument("file", nargs="?", metavar="FILE", help="input file [standard input]; - for standard input")
     node = publish.add_argument(
         "-n", "--node", action="append", metavar="HOST:PORT", help=f"address of a node; repeat it for failover [{NODE}]"
@@ -54,6 +56,20 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     publish.add_argument("--name", metavar="NAME", help="publisher name [a unique one]")
     publish.add_argument("--secret-file", metavar="FILE", help="file with the cluster's secret")
     publish.add_argument("--dial", metavar="ENDPOINT", help="endpoint for connections, such as tls:{host}:{port} [TCP]")
+    publish.add_argument(
+        "--http",
+        action="append",
+        type=_url,
+        metavar="URL",
+        help="URL of a node; repeat it for failover [none: TCP]",
+    )
+    publish.add_argument("--token-file", metavar="FILE", help="with --http, file with the nodes' token")
+    publish.add_argument(
+        "--expect",
+        type=_expected,
+        metavar="N",
+        help="with --http, publish only if the last event has number N, and nothing comes in between",
+    )
     publish.add_argument("--numbers", action="store_true", help="print the sequence number of each event")
 
     follow = command("follow", _follow, "Print ordered events as they arrive, over HTTP.", 10.0)
@@ -116,10 +132,27 @@ def _cluster_id(text: str) -> str:
     return text
 
 
-async def _publish(options: argparse.Namespace, reactor: Any) -> int:
-    from fyrehose_twisted.parcels.cli.publish import publish
+def _expected(text: str) -> int:
+    if re.fullmatch("[0-9]{1,19}", text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a sequence number, or 0 for no event")
+    return int(text)
 
-    return await publish(options, options.node or [NODE], reactor)
+
+async def _publish(options: argparse.Namespace, reactor: Any) -> int:
+    from fyrehose_twisted.errors import ConfigurationError
+    from fyrehose_twisted.parcels.cli.publish import publish_over_http, publish_over_tcp
+
+    wanted = ("--token-file", "--expect") if options.http is None else ("--node", "--secret-file", "--dial")
+    for option in wanted:
+        if getattr(options, option[2:].replace("-", "_")) is not None:
+            raise ConfigurationError(f"{option} is {'only' if options.http is None else 'not'} for --http")
+    if options.http is None:
+        return await publish_over_tcp(options, options.node or [NODE], reactor)
+
+    async def act(client: ParcelsClient) -> int:
+        return await publish_over_http(options, client, reactor)
+
+    return await _with_client(options, reactor, act)
 
 
 async def _follow(options: argparse.Namespace, reactor: Any) -> int:
@@ -170,6 +203,8 @@ async def _with_client(
         ) from error
     client = ParcelsClient(
         options.http or [HTTP],
+        publisher=getattr(options, "name", None),
+        max_waiting=MAX_WAITING,
         token=read_token(options.token_file) if options.token_file else None,
         reactor=reactor,
         timeout=options.timeout,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
@@ -24,6 +25,9 @@ from fyrehose_twisted.process.terminal import (
 )
 from fyrehose_twisted.wording import pluralize
 
+if TYPE_CHECKING:
+    from fyrehose_twisted.parcels.client.http_client import ParcelsClient
+
 MAX_IN_FLIGHT_EVENTS, MAX_IN_FLIGHT_BYTES = 10_000, 2 * 2**20
 """Maximum size of events in flight; far below the limit of the publisher, which also counts overhead."""
 
@@ -37,17 +41,18 @@ _DEFAULT_ADVICE = "see the log of the node, or pass another --node"
 class EventPublisher(LinePublisher):
     """Publishes lines to a cluster. After the first failure, no more lines are read.
 
+    :param publish: publishes one event; returns a Deferred of its number.
     :param numbers: output for sequence numbers; ``None`` prints none.
     :ivar lowest: lowest sequence number.
     :ivar highest: highest sequence number.
     :ivar unknown: number of failed lines that may still be ordered.
     """
 
-    def __init__(self, publisher: ParcelsPublisher, numbers: StandardOutput | None) -> None:
+    def __init__(self, publish: Callable[[bytes], Deferred[int]], numbers: StandardOutput | None) -> None:
         super().__init__(MAX_EVENT, "events")
         self.lowest = self.highest = 0
         self.unknown = 0
-        self._publisher = publisher
+        self._publish_event = publish
         self._numbers = numbers
         self._in_flight_events = 0
         self._in_flight_bytes = 0
@@ -70,7 +75,7 @@ class EventPublisher(LinePublisher):
     def publish(self, line: bytes) -> Deferred[int]:
         self._in_flight_events += 1
         self._in_flight_bytes += len(line)
-        return self._publisher.publish(line).addBoth(self._line_done, len(line))
+        return self._publish_event(line).addBoth(self._line_done, len(line))
 
     def _line_done(self, result: Any, size: int) -> Any:
         self._in_flight_events -= 1
@@ -129,8 +134,8 @@ def _describe_node(node: Address, problem: str | None) -> str:
     return f"{place}: {problem}, retrying; {_ADVICE.get(problem, _DEFAULT_ADVICE)}"
 
 
-async def publish(options: argparse.Namespace, nodes: Sequence[str], reactor: Any) -> int:
-    """Run the command and return its exit status."""
+async def publish_over_tcp(options: argparse.Namespace, nodes: Sequence[str], reactor: Any) -> int:
+    """Run the command over TCP and return its exit status."""
     publisher = ParcelsPublisher(
         [parse_address(node) for node in nodes],
         options.cluster,
@@ -141,9 +146,30 @@ async def publish(options: argparse.Namespace, nodes: Sequence[str], reactor: An
         on_node_warning=lambda node, problem: lines.print_message(_describe_node(node, problem)),
         reactor=reactor,
     )
-    descriptor = open_input(options.file)
     numbers = StandardOutput() if options.numbers else None
-    lines = EventPublisher(publisher, numbers)
+    lines = EventPublisher(publisher.publish, numbers)
+    return await _publish_lines(options, lines, numbers, publisher.close, reactor)
+
+
+async def publish_over_http(options: argparse.Namespace, client: ParcelsClient, reactor: Any) -> int:
+    """Run the command over HTTP and return its exit status."""
+    expected = None if options.expect is None else count(options.expect)
+
+    def publish(line: bytes) -> Deferred[int]:
+        return client.publish(line, expect=None if expected is None else next(expected))
+
+    numbers = StandardOutput() if options.numbers else None
+    return await _publish_lines(options, EventPublisher(publish, numbers), numbers, client.close, reactor)
+
+
+async def _publish_lines(
+    options: argparse.Namespace,
+    lines: EventPublisher,
+    numbers: StandardOutput | None,
+    close: Callable[[], Deferred[None]],
+    reactor: Any,
+) -> int:
+    descriptor = open_input(options.file)
     if numbers is not None:
         numbers.open(reactor)
         numbers.register(lines)
@@ -153,7 +179,7 @@ async def publish(options: argparse.Namespace, nodes: Sequence[str], reactor: An
     except CancelledError:
         lines.end_with("interrupted")
         patience = 1.0
-    await publisher.close()
+    await close()
     if numbers is not None:
         numbers.end()
         await numbers.wait_closed(reactor, patience)
