@@ -138,6 +138,7 @@ class EventFollower:
         self._retry_delay = retry_delay
         self._received_any = False
         self._fatal: Failure | None = None
+        self._wanted = True
         self._beyond_count = 0
         self.next = first
         self.cluster_id = cluster_id
@@ -145,7 +146,8 @@ class EventFollower:
         self.stopped = self._running.addErrback(_unless_stopped)
 
     def stop(self) -> None:
-        """Stop delivering events."""
+        """Stop delivering events. The listener may call this, and gets none afterwards."""
+        self._wanted = False
         self._running.cancel()
 
     async def _run(self) -> None:
@@ -231,6 +233,8 @@ class EventFollower:
             events.clear()
 
     def _call_listener(self, listener: Callable[..., Any], *arguments: Any) -> None:
+        if not self._wanted:
+            return
         try:
             listener(*arguments)
         except Exception:
