@@ -132,6 +132,17 @@ class SequenceChanged(LocalError):
         self.last = last
 
 
+class StateUnavailable(OperationalError):
+    """A node has no usable state of the application at present.
+
+    :ivar why: short stable name of the reason: ``behind``, ``state-failed``, ``not-running`` or ``not-held``.
+    """
+
+    def __init__(self, why: str, detail: str) -> None:
+        super().__init__(detail)
+        self.why = why
+
+
 class EventsNotHeld(LocalError):
     """A node does not hold the requested events, or not yet.
 

@@ -324,6 +324,35 @@ class IEventListener(Interface):
         """Handle the loss of events ``first`` to ``last``: this node was offline and no node holds them any longer."""
 
 
+class IReplicatedState(Interface):
+    """State of an application, the same on all nodes that have applied the same events.
+
+    What it does must depend on nothing but the events and :meth:`restore`. If it raises, the node reports that, and
+    gives the state no more events; the node itself continues.
+    """
+
+    def apply(event: Any) -> None:
+        """Apply the next :class:`~fyrehose_twisted.parcels.wire.messages.Event`."""
+
+    def snapshot() -> bytes:
+        """Return the state as data for :meth:`restore`, on this node or another one; at most 64 MiB."""
+
+    def restore(data: bytes) -> None:
+        """Replace the state by that of a snapshot."""
+
+
+class IStateHolder(Interface):
+    """Node that holds the state of an application."""
+
+    holds_state = Attribute("Whether it does.")
+
+    def state_snapshot() -> Any:
+        """Return a :class:`~fyrehose_twisted.parcels.state_snapshot.StateSnapshot` of the present state.
+
+        :raises StateUnavailable: if the state lacks events so far, or has failed.
+        """
+
+
 class IEventSource(Interface):
     """Events of a cluster as seen by one of its nodes."""
 

@@ -51,9 +51,8 @@ def test_command_without_its_extra_names_it(terminal: Terminal, command: str, ex
     assert sorted(os.listdir(terminal.directory)) == sorted([*before, "said"])
 
 
-@pytest.mark.parametrize("name", ["cluster.py", "counter.py"])
-def test_example_without_its_extra_names_it(terminal: Terminal, name: str) -> None:
-    terminal.run(f"python examples/{name} 2> said && echo it started || true")
+def test_example_without_its_extra_names_it(terminal: Terminal) -> None:
+    terminal.run("python examples/cluster.py 2> said && echo it started || true")
     assert terminal.output == ""
     assert (terminal.directory / "said").read_text().endswith(" pip install 'fyrehose_twisted[web]'\n")
 

@@ -10,6 +10,7 @@ from suite.stepped_network import DELAY, SteppedEnd, SteppedHost, SteppedNetwork
 
 from fyrehose_twisted.effects import Address, Peer
 from fyrehose_twisted.errors import RemoteError
+from fyrehose_twisted.interfaces import IReplicatedState
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.node.persistent_state import PersistentState, StateChange
@@ -147,12 +148,14 @@ class Net(SteppedNetwork[Host, End]):
         seed: int | None = None,
         state: PersistentState | None = None,
         address: Address | None = None,
+        application: IReplicatedState | None = None,
         **options: Any,
     ) -> Host:
         """Start a node."""
         address = self.address(number) if address is None else address
         config = NodeConfig(name, advertise=address, neighbours=tuple(map(self.address, neighbours)), **options)
-        node = ClusterNode(config, Random(number if seed is None else seed), self.now, persistent_state=state)
+        rng = Random(number if seed is None else seed)
+        node = ClusterNode(config, rng, self.now, persistent_state=state, application=application)
         host = Host(self, node, address)
         host.persistent_state = state
         self.listening[address] = self.hosts[name] = host

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fyrehose_twisted.parcels.client.tcp_publisher import ParcelsPublisher as ParcelsPublisher
     from fyrehose_twisted.parcels.config import NodeConfig as NodeConfig
     from fyrehose_twisted.parcels.protocol import ParcelProtocol as ParcelProtocol
+    from fyrehose_twisted.parcels.replicated_state import ReplicatedState as ReplicatedState
     from fyrehose_twisted.parcels.service.config import ParcelsConfig as ParcelsConfig
     from fyrehose_twisted.parcels.service.service import ParcelsNode as ParcelsNode
     from fyrehose_twisted.parcels.service.storage import Storage as Storage
@@ -37,6 +38,7 @@ else:
             "ParcelsClient": "client.http_client",
             "ParcelsNode": "service.service",
             "ParcelsPublisher": "client.tcp_publisher",
+            "ReplicatedState": "replicated_state",
             "Storage": "service.storage",
         },
     )

@@ -10,6 +10,9 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.parcels.wire.messages import MAX_EVENT, MAX_NAME
 from fyrehose_twisted.process.secret import check_secret
 
+JOIN_EVENTS = 100_000
+"""Default of :attr:`NodeConfig.join_events`."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
@@ -24,6 +27,7 @@ class NodeConfig:
     :ivar max_event: maximum size of an event in bytes.
     :ivar window_bytes: memory for recent events, kept for readers and nodes that catch up.
     :ivar pending_bytes: memory for events not ordered yet; further events are refused.
+    :ivar join_events: events before the present that a new node fetches when it joins, for its readers.
     :ivar max_neighbours: maximum number of known nodes.
     :ivar max_links: maximum number of inbound connections.
     :raises ConfigurationError: if a value is out of range.
@@ -38,6 +42,7 @@ class NodeConfig:
     max_event: int = MAX_EVENT
     window_bytes: int = 64 * 2**20
     pending_bytes: int = 8 * 2**20
+    join_events: int = JOIN_EVENTS
     max_neighbours: int = 64
     max_links: int = 256
 
@@ -51,6 +56,8 @@ class NodeConfig:
                 raise ConfigurationError(
                     f"{name} of {getattr(self, name):,}; give at least {2 * self.max_event:,}, the size of two events"
                 )
+        if self.join_events < 0:
+            raise ConfigurationError(f"join_events of {self.join_events}; choose 0 or more")
         for name in ("max_neighbours", "max_links"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} of {getattr(self, name)}; choose 1 or more")

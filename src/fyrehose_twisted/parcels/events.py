@@ -76,6 +76,12 @@ class MembershipChanged(NamedTuple):
     membership: Membership
 
 
+class StateFailed(NamedTuple):
+    """The application's state raised an exception, and gets no more events."""
+
+    text: str
+
+
 class OperatorWarning(NamedTuple):
     """Warning for the operator."""
 
@@ -91,5 +97,6 @@ NodeEvent = (
     | NeighbourAdded
     | NeighbourRemoved
     | MembershipChanged
+    | StateFailed
     | OperatorWarning
 )

@@ -48,6 +48,16 @@ def parse_number(text: bytes | None, name: str, lowest: int = 1, highest: int = 
     raise bad_request(f"{name} must be a number from {lowest} to {highest}, not {_quote(text)}")
 
 
+def parse_flag(text: bytes | None, name: str) -> bool:
+    """Parse ``0`` or ``1``; return ``False`` for ``None``.
+
+    :raises HttpError: if it is something else.
+    """
+    if text not in (None, b"0", b"1"):
+        raise bad_request(f"{name} must be 0 or 1, not {_quote(text)}")
+    return text == b"1"
+
+
 def single_header(request: WebRequest, name: bytes) -> bytes | None:
     """Return the value of a header, or ``None`` if it is absent.
 

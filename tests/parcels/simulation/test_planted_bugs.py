@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from random import Random
 from typing import Any
 
@@ -23,9 +24,11 @@ from fyrehose_twisted.parcels.node.discovery.dialler import Dialler
 from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbours
 from fyrehose_twisted.parcels.node.discovery.table_shares import TableQuota
 from fyrehose_twisted.parcels.node.members.membership_changes import MembershipChanges
+from fyrehose_twisted.parcels.node.members.state_transfer import StateTransfer
 from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.node.ordering import publish_tracker as publishing_module
 from fyrehose_twisted.parcels.node.ordering import publisher_sessions as sessions_module
+from fyrehose_twisted.parcels.node.ordering.application_state import ApplicationState
 from fyrehose_twisted.parcels.node.ordering.delivery import Delivery
 from fyrehose_twisted.parcels.node.ordering.event_numbering import EventNumbering
 from fyrehose_twisted.parcels.node.ordering.history import EventWindow
@@ -45,6 +48,7 @@ from fyrehose_twisted.parcels.simulation.invariants import (
     OneLeaderPerTerm,
     PublisherOrder,
     ReadsUpToDate,
+    StatesAgree,
     TotalOrder,
     UniqueEventIds,
     ValidNeighbourNames,
@@ -58,6 +62,7 @@ from fyrehose_twisted.parcels.simulation.scenarios import (
     LinearizableReads,
     MinorityLoss,
     NewCluster,
+    ReplicatedStates,
     Storm,
     Strangers,
     Unresponsive,
@@ -218,6 +223,38 @@ def takes_marks_of_others_for_its_own(patch: Patch) -> None:
         original(self, token, now)
 
     patch.setattr(ClusterNode, "mark", mark)
+
+
+def applies_again_what_a_state_contains(patch: Patch) -> None:
+    original = ApplicationState.restore
+
+    def restore(self: ApplicationState, sequence: int, data: bytes) -> None:
+        original(self, max(sequence - 1, 0), data)
+
+    patch.setattr(ApplicationState, "restore", restore)
+
+
+def asks_only_once_for_the_state(patch: Patch) -> None:
+    original = StateTransfer._ask_next
+
+    def ask_next(self: StateTransfer, now: float) -> None:
+        if self._source is None:
+            original(self, now)
+        else:
+            self.deadline = inf
+
+    patch.setattr(StateTransfer, "_ask_next", ask_next)
+
+
+def joins_again_after_its_first_events(patch: Patch) -> None:
+    original = Delivery._deliver
+
+    def deliver(self: Delivery, stretches: Any) -> None:
+        joined = self._joined
+        original(self, stretches)
+        self._joined = joined
+
+    patch.setattr(Delivery, "_deliver", deliver)
 
 
 def ignores_gaps_of_a_publisher(patch: Patch) -> None:
@@ -433,6 +470,9 @@ BUGS = [
     Bug(places_what_it_refused_before, (ConditionsHold.name,), Conditions, seed=46),
     Bug(answers_reads_from_what_it_has, (ReadsUpToDate.name,), LinearizableReads, seed=0),
     Bug(takes_marks_of_others_for_its_own, (ReadsUpToDate.name,), LinearizableReads, seed=3),
+    Bug(applies_again_what_a_state_contains, (StatesAgree.name,), ReplicatedStates, seed=0),
+    Bug(asks_only_once_for_the_state, (StatesAgree.name,), ReplicatedStates, seed=11),
+    Bug(joins_again_after_its_first_events, ORDER, ReplicatedStates, seed=118),
     Bug(ignores_gaps_of_a_publisher, ORDER, Gale, seed=3),
     Bug(answers_repeats_with_the_wrong_number, ORDER, Storm, seed=0),
     Bug(acknowledges_before_the_commit, (*ORDER, NO_EXCEPTIONS), Storm, seed=0),

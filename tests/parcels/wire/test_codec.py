@@ -35,6 +35,8 @@ from fyrehose_twisted.parcels.wire.messages import (
     Extension,
     FetchEvents,
     FetchEventsReply,
+    FetchState,
+    FetchStateReply,
     Heartbeat,
     Hello,
     Message,
@@ -176,6 +178,8 @@ ours = st.one_of(
     st.builds(PublishNack, texts, numbers, numbers, refusals, texts),
     st.builds(FetchEvents, numbers, numbers),
     st.builds(FetchEventsReply, small, st.lists(st.tuples(texts, numbers, numbers, octets), max_size=4).map(tuple)),
+    st.builds(FetchState, numbers, numbers),
+    st.builds(FetchStateReply, numbers, numbers, numbers, st.booleans(), octets),
 )
 messages: st.SearchStrategy[Message] = documents | ours
 
@@ -301,6 +305,7 @@ class TestRoundTrip:
             PublishAck,
             PublishNack,
             FetchEventsReply,
+            FetchStateReply,
         }
         name = WIRE_NAMES[kind].encode()
         flag = b"\xf5" if kind in answers else b"\xf4"

@@ -31,6 +31,8 @@ from fyrehose_twisted.parcels.wire.messages import (
     MAX_SEQUENCE,
     FetchEvents,
     FetchEventsReply,
+    FetchState,
+    FetchStateReply,
     Heartbeat,
     Hello,
     Message,
@@ -93,6 +95,8 @@ EXAMPLES: list[tuple[Message, list[Any]]] = [
     (PublishNack("p", 1, 2, RefusalReason.NO_QUORUM, "alone"), ["p", 1, 2, 7, "alone"]),
     (FetchEvents(1, 9), [1, 9]),
     (FetchEventsReply(1, (("p", 1, 2, b"x"),)), [1, [["p", 1, 2, b"x"]]]),
+    (FetchState(7, 4), [7, 4]),
+    (FetchStateReply(7, 4, 9, True, b"state"), [7, 4, 9, True, b"state"]),
 ]
 
 ON_THE_WIRE = {
@@ -116,6 +120,8 @@ ON_THE_WIRE = {
             "NotPublished",
             "Fetch",
             "Fetched",
+            "FetchState",
+            "FetchedState",
         ],
         strict=True,
     )
@@ -163,6 +169,7 @@ class TestLayout:
             "Published",
             "NotPublished",
             "Fetched",
+            "FetchedState",
         }
 
     @pytest.mark.parametrize(("message", "content"), EXAMPLES, ids=lambda value: type(value).__name__)
@@ -238,6 +245,9 @@ class TestReading:
             ("Published", [3, 0], [[1, MAX_SEQUENCE + 1], [1], [], None]),
             ("Fetched", [1], [None, [[]], [["p", 1, 2]], [["p", 1, 2, "x"]], [["p", True, 2, b"x"]]]),
             ("Fetched", [1, 0, 3], [bytes(MAX_EVENT + 1)]),
+            ("FetchState", [1], [None, True, -1, 2**63]),
+            ("FetchedState", [3], [None, 1]),
+            ("FetchedState", [4], [None, "x", 1]),
             ("Append", [4], [None, 0, {}, [[]], [[3, 0]], [None]]),
             ("Append", [4, 0, 0], [True, -1, 2**63, None]),
             ("Append", [4, 0, 1], [3, True, None, 1, 2]),

@@ -21,3 +21,4 @@ from fyrehose_twisted.net.options.http import TokenOptions as TokenOptions
 from fyrehose_twisted.net.options.values import integer_option as integer_option
 from fyrehose_twisted.net.options.values import number_option as number_option
 from fyrehose_twisted.net.options.values import require_choice as require_choice
+from fyrehose_twisted.net.options.values import subclass_named as subclass_named

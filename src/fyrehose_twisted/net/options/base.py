@@ -12,7 +12,7 @@ from twisted.python import usage
 from twisted.python.usage import UsageError
 
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.net.options.values import protocol_class
+from fyrehose_twisted.net.options.values import subclass_named
 
 Parameter = list[Any]
 """A row of ``optParameters`` or ``optFlags``, which Twisted collects from all base classes."""
@@ -91,7 +91,7 @@ class ServiceOptions(usage.Options):
 
     def load_protocol(self, base: type) -> None:
         """Import the class of ``--protocol``, by default ``base``. :raises UsageError: if it is no subclass of it."""
-        self["class"] = protocol_class(self["protocol"], base) if self["protocol"] else base
+        self["class"] = subclass_named("protocol", self["protocol"], base) if self["protocol"] else base
 
     def _former_letters(self) -> list[str]:
         return [former for former in self.aliases if len(former) == 1]

@@ -33,17 +33,17 @@ def _coercion(option: str, low: float, high: float, convert: Callable[[str], flo
     return coerce
 
 
-def protocol_class(name: str, base: type) -> Any:
-    """Return the class with a dotted name.
+def subclass_named(option: str, name: str, base: type) -> Any:
+    """Return the class with a dotted name, which an option gives.
 
     :raises UsageError: if it does not exist or is not a subclass of ``base``.
     """
     try:
         found = namedAny(name)
     except Exception as error:
-        raise UsageError(f"--protocol {name} cannot be imported: {error}; is its directory on PYTHONPATH?") from error
+        raise UsageError(f"--{option} {name} cannot be imported: {error}; is its directory on PYTHONPATH?") from error
     if not isinstance(found, type) or not issubclass(found, base):
-        raise UsageError(f"--protocol {name} is not a subclass of {base.__module__}.{base.__name__}")
+        raise UsageError(f"--{option} {name} is not a subclass of {base.__module__}.{base.__name__}")
     return found
 
 

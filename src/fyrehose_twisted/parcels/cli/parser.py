@@ -87,6 +87,13 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     follow.add_argument("--count", type=parse_count, metavar="N", help="stop after N events")
     follow.add_argument("--format", choices=("lines", "json"), default="lines", help="output format [%(default)s]")
 
+    state = command("state", _state, "Get the application's state that the nodes hold.", 10.0)
+    _add_nodes(state)
+    state.add_argument(
+        "--linearizable", action="store_true", help="get one with every event that was acknowledged before"
+    )
+    state.add_argument("-o", "--output", metavar="FILE", help="file for it [standard output]")
+
     cluster = command("cluster", _cluster, "Show the status of a cluster, as one of its nodes sees it.", 10.0)
     _add_nodes(cluster)
     cluster.add_argument("--json", action="store_true", help="print the complete status as JSON")
@@ -160,6 +167,15 @@ async def _follow(options: argparse.Namespace, reactor: Any) -> int:
         from fyrehose_twisted.parcels.cli.follow import follow
 
         return await follow(options, client, reactor)
+
+    return await _with_client(options, reactor, act)
+
+
+async def _state(options: argparse.Namespace, reactor: Any) -> int:
+    async def act(client: ParcelsClient) -> int:
+        from fyrehose_twisted.parcels.cli.state import show_state
+
+        return await show_state(options, client)
 
     return await _with_client(options, reactor, act)
 

@@ -10,6 +10,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.task import deferLater
 from twisted.web.client import ResponseFailed
+from twisted.web.http_headers import Headers
 
 from fyrehose_twisted.errors import (
     BeyondEnd,
@@ -61,6 +62,12 @@ class NodeResponse(NamedTuple):
 
     status: int
     body: bytes
+    headers: Headers | None = None
+
+    def header(self, name: str) -> str:
+        """Return the value of a header; empty without it."""
+        values = None if self.headers is None else self.headers.getRawHeaders(name)
+        return values[0] if values else ""
 
     @property
     def json(self) -> Any:
@@ -100,6 +107,10 @@ class NodeRequest(NamedTuple):
     headers: dict[str, str] | None = None
     first: int = 0
     """Sequence number of the first requested event, if any."""
+    max_bytes: int = 2**23
+    """Maximum size of the response in bytes."""
+    some_lack: bool = False
+    """Whether only some nodes may have what is requested. Then 404 is returned only once all have answered with it."""
 
 
 SendRequest = Callable[[str, NodeRequest, Body, float], "Deferred[NodeResponse]"]
@@ -145,6 +156,7 @@ class FailoverClient:
         :raises RequestRefused: if a node refuses the request permanently.
         """
         end = self._reactor.seconds() + self._total
+        lacking: set[str] = set()
         said: dict[str, str] = {}
         why, unknown, pause = "no-node-answers", False, INITIAL_BACKOFF
         while True:
@@ -165,6 +177,12 @@ class FailoverClient:
                     ):  # Otherwise the total timeout has expired, not that of the node.
                         said[node] = failure_reason(error)
                     continue
+                if answer.status == 404 and request.some_lack:
+                    lacking.add(node)
+                    if len(lacking) < len(set(self.urls)):
+                        continue
+                    return answer
+                lacking.discard(node)
                 if answer.status not in RETRY_STATUSES:
                     self._preferred = turn % len(self.urls)
                     return _check_response(node, request, answer)

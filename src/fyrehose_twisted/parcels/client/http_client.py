@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Coroutine, Sequence
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -11,8 +12,9 @@ from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.web.client import Agent, HTTPConnectionPool
 from twisted.web.http_headers import Headers
 
-from fyrehose_twisted.errors import LocalError, NotOrdered, PublishQueueFull
-from fyrehose_twisted.parcels.client.event_ids import EventId, cluster_id_member
+from fyrehose_twisted.errors import LocalError, NotOrdered, PublishQueueFull, StateUnavailable
+from fyrehose_twisted.interfaces import IReplicatedState
+from fyrehose_twisted.parcels.client.event_ids import EventId, cluster_id_member, is_cluster_id
 from fyrehose_twisted.parcels.client.failover import (
     FailoverClient,
     NodeRequest,
@@ -23,7 +25,9 @@ from fyrehose_twisted.parcels.client.failover import (
     numbering_conflict,
 )
 from fyrehose_twisted.parcels.client.http import Body, IdentityEncodingAgent, await_response, read_body, treq_url
+from fyrehose_twisted.parcels.client.replica import StateReplica
 from fyrehose_twisted.parcels.client.sse_client import EventFollower, InvalidResponse, OrderedEvent, parse_event
+from fyrehose_twisted.parcels.state_snapshot import StateSnapshot
 
 try:
     from treq.client import HTTPClient
@@ -34,7 +38,9 @@ except ModuleNotFoundError as error:
 __all__ = ["EventFollower", "NoNodeAnswers", "OrderedEvent", "ParcelsClient", "RequestRefused"]
 
 MAX_RESPONSE_BYTES = 2**23
-"""Maximum size of a response in bytes."""
+"""Maximum size of an error message in bytes."""
+MAX_STATE_BYTES = 2**26
+"""Maximum size of a state in bytes."""
 FOLLOW_RETRY_DELAY = 0.2
 """Seconds between attempts to open a stream."""
 
@@ -90,6 +96,7 @@ class ParcelsClient:
         self._publishing = False
         self._closed = False
         self._followers: list[EventFollower] = []
+        self._replicas: list[StateReplica] = []
 
     def publish(self, data: bytes, key: str | None = None, *, expect: int | None = None) -> Deferred[int]:
         """Publish an event; return a Deferred of its sequence number. Events are ordered as they are published.
@@ -144,6 +151,28 @@ class ParcelsClient:
         self._followers = [other for other in self._followers if not other.stopped.called] + [following]
         return following
 
+    def state(self, *, linearizable: bool = False) -> Deferred[StateSnapshot]:
+        """Return a Deferred of the application's state, from the first node that has it.
+
+        :param linearizable: whether it must contain every event that was acknowledged before the call.
+
+        It fails with :class:`~fyrehose_twisted.errors.StateUnavailable` if no node holds the state.
+        """
+        return self._start(self._state(linearizable))
+
+    def replicate(self, state: IReplicatedState, path: Path | None = None) -> StateReplica:
+        """Keep an application's state up to date here, until the replica is stopped.
+
+        :param path: file for snapshots of this replica alone, with which it resumes after a restart.
+        """
+
+        def follow(listener: Any, first: int, cluster_id: str) -> EventFollower:
+            return self.follow(listener, first, cluster_id)
+
+        replica = StateReplica(state, path, self.state, follow)
+        self._replicas = [other for other in self._replicas if not other.stopped.called] + [replica]
+        return replica
+
     def cluster(self) -> Deferred[dict[str, Any]]:
         """Return a Deferred of the cluster status, from the first node that responds."""
         return self._start(self._cluster())
@@ -155,6 +184,8 @@ class ParcelsClient:
     def close(self) -> Deferred[None]:
         """Cancel all requests and streams, and close the connections."""
         self._closed = True
+        for replica in self._replicas:
+            replica.stop()
         for following in self._followers:
             following.stop()
         for under_way in list(self._in_progress):
@@ -225,6 +256,16 @@ class ParcelsClient:
                 first += 1
         return events
 
+    async def _state(self, linearizable: bool) -> StateSnapshot:
+        path = "/state?linearizable=1" if linearizable else "/state"
+        answer = await self.nodes.request(NodeRequest("GET", path, max_bytes=MAX_STATE_BYTES, some_lack=True))
+        if answer.status == 404:
+            raise StateUnavailable("not-held", "no node holds a state of the application")
+        sequence, cluster_id = answer.header("Sequence"), answer.header("Cluster-Id")
+        if not sequence.isdecimal() or (cluster_id and not is_cluster_id(cluster_id)):
+            raise InvalidResponse("a node sent a state without the number of its last event")
+        return StateSnapshot(cluster_id, int(sequence), answer.body)
+
     async def _cluster(self) -> dict[str, Any]:
         content = (await self.nodes.request(NodeRequest("GET", "/cluster"))).json
         if not isinstance(content, dict):
@@ -250,7 +291,8 @@ class ParcelsClient:
             response = await await_response(
                 self._send(request.method, node + request.path, body, request.headers or {})
             )
-            return NodeResponse(response.code, await read_body(response.original, MAX_RESPONSE_BYTES))
+            body_read = await read_body(response.original, request.max_bytes)
+            return NodeResponse(response.code, body_read, response.headers)
 
         return Deferred.fromCoroutine(ask()).addTimeout(timeout, self._reactor)
 

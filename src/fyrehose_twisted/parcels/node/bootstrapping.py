@@ -9,7 +9,8 @@ from fyrehose_twisted.effects import Address
 from fyrehose_twisted.parcels.node.discovery.sequence_reports import SequenceReports
 from fyrehose_twisted.parcels.node.entry_application import EntryApplication
 from fyrehose_twisted.parcels.node.members.membership_changes import MembershipChanges
-from fyrehose_twisted.parcels.node.ordering.replicated_state import ReplicatedState
+from fyrehose_twisted.parcels.node.ordering.application_state import ApplicationState
+from fyrehose_twisted.parcels.node.ordering.cluster_state import ClusterState
 
 
 class ClusterBootstrap:
@@ -23,12 +24,14 @@ class ClusterBootstrap:
         self,
         own_address: Address,
         raft: RaftMember,
-        state: ReplicatedState,
+        state: ClusterState,
         reports: SequenceReports,
         application: EntryApplication,
+        application_state: ApplicationState,
         membership_changes: MembershipChanges,
         rng: Random,
     ) -> None:
+        self._application_state = application_state
         self._own_address = own_address
         self._raft = raft
         self._state = state
@@ -44,6 +47,7 @@ class ClusterBootstrap:
         state.begin_cluster(cluster_id)
         if not raft.log.last_index:
             state.start_log(self._reports.document, self._own_address)
+            self._application_state.start_after(self._reports.document)
             self._membership_changes.review_due = True
         raft.bootstrap(self._own_address, now, raft.term + 1)
         self._application.apply_committed(now)

@@ -7,7 +7,7 @@ from random import Random
 from fyrehose_twisted.consensus.log import RaftLog
 from fyrehose_twisted.consensus.member import RaftMember
 from fyrehose_twisted.consensus.messages import MemberId
-from fyrehose_twisted.interfaces import IEventHistory
+from fyrehose_twisted.interfaces import IEventHistory, IReplicatedState
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.node.bootstrapping import ClusterBootstrap
 from fyrehose_twisted.parcels.node.counters import Counters
@@ -27,11 +27,13 @@ from fyrehose_twisted.parcels.node.log_entries import entry_size
 from fyrehose_twisted.parcels.node.members.event_transfer import EventTransfer
 from fyrehose_twisted.parcels.node.members.exchange import MemberExchange
 from fyrehose_twisted.parcels.node.members.membership_changes import MembershipChanges
+from fyrehose_twisted.parcels.node.members.state_transfer import StateTransfer
 from fyrehose_twisted.parcels.node.mode_policy import ModePolicy
 from fyrehose_twisted.parcels.node.modes import ModeMachine
+from fyrehose_twisted.parcels.node.ordering.application_state import ApplicationState
+from fyrehose_twisted.parcels.node.ordering.cluster_state import ClusterState
 from fyrehose_twisted.parcels.node.ordering.delivery import Delivery
 from fyrehose_twisted.parcels.node.ordering.publish_tracker import PublishTracker
-from fyrehose_twisted.parcels.node.ordering.replicated_state import ReplicatedState
 from fyrehose_twisted.parcels.node.ordering.state_recorder import StateRecorder
 from fyrehose_twisted.parcels.node.output import NodeOutput
 from fyrehose_twisted.parcels.node.peer_faults import PeerFaults
@@ -44,6 +46,8 @@ class NodeComponents:
     :param member: member id of the node.
     :param tracker: publish requests in progress.
     :param durable: whether the node persists its state.
+    :param application: the application's state, if this node holds it.
+    :param application_sequence: number of the last event that it contains.
     """
 
     def __init__(
@@ -56,6 +60,8 @@ class NodeComponents:
         now: float,
         *,
         durable: bool,
+        application: IReplicatedState | None = None,
+        application_sequence: int = 0,
     ) -> None:
         self.output = output = NodeOutput()
         self.counters = Counters()
@@ -66,9 +72,12 @@ class NodeComponents:
         self.links = links = LinkTable(config, output, raft.replication.follower_disconnected, now)
 
         self.tracker = tracker
-        self.delivery = delivery = Delivery(history, self.counters, output.events, links.request)
+        self.delivery = delivery = Delivery(history, self.counters, output.events, links.request, config.join_events)
+        self.application_state = application_state = ApplicationState(
+            application, application_sequence, delivery, output.events
+        )
         self.recorder = StateRecorder(durable=durable)
-        self.state = state = ReplicatedState(raft, delivery, self.recorder, self.counters, output.events)
+        self.state = state = ClusterState(raft, delivery, self.recorder, self.counters, output.events)
         self.publishing = Publishing(
             config.max_event, tracker, raft, links, modes, self.counters, output, self._lowest_version
         )
@@ -83,6 +92,9 @@ class NodeComponents:
         )
         heartbeats = Heartbeats(local, links, output, now)
         self.transfer = EventTransfer(raft, delivery, links, heartbeats, output)
+        self.state_transfer = StateTransfer(
+            raft, application_state, delivery, links, self.neighbours, self.counters, output
+        )
 
         admission = NeighbourAdmission(neighbours, links, output, self.exchange, faults)
         self.discovery = Discovery(
@@ -100,7 +112,7 @@ class NodeComponents:
             config.window_bytes, raft, state, delivery, tracker, self.transfer, self.membership_changes
         )
         cluster_bootstrap = ClusterBootstrap(
-            config.advertise, raft, state, reports, self.application, self.membership_changes, rng
+            config.advertise, raft, state, reports, self.application, application_state, self.membership_changes, rng
         )
         policy = ModePolicy(config, raft, links, reports, delivery, modes)
         self.lifecycle = Lifecycle(modes, policy, cluster_bootstrap, raft, tracker, links, heartbeats, output.events)

@@ -16,6 +16,7 @@ class Counters:
     :ivar refused: events refused without a quorum.
     :ivar elections: elections started by this node.
     :ivar states_taken: snapshots installed from the leader.
+    :ivar states_fetched: states of the application fetched from other nodes.
     :ivar fetched: events fetched from other nodes to catch up.
     """
 
@@ -26,4 +27,5 @@ class Counters:
     refused: int = 0
     elections: int = 0
     states_taken: int = 0
+    states_fetched: int = 0
     fetched: int = 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fyrehose_twisted.consensus.member import RaftMember
 from fyrehose_twisted.parcels.node.members.event_transfer import EventTransfer
 from fyrehose_twisted.parcels.node.members.membership_changes import MembershipChanges
+from fyrehose_twisted.parcels.node.ordering.cluster_state import ClusterState
 from fyrehose_twisted.parcels.node.ordering.delivery import Delivery
 from fyrehose_twisted.parcels.node.ordering.publish_tracker import PublishTracker
-from fyrehose_twisted.parcels.node.ordering.replicated_state import ReplicatedState
 
 
 class EntryApplication:
@@ -20,7 +20,7 @@ class EntryApplication:
         self,
         window_bytes: int,
         raft: RaftMember,
-        state: ReplicatedState,
+        state: ClusterState,
         delivery: Delivery,
         tracker: PublishTracker,
         transfer: EventTransfer,

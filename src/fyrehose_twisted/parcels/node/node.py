@@ -25,7 +25,7 @@ from fyrehose_twisted.consensus.messages import (
     RequestVoteReply,
 )
 from fyrehose_twisted.effects import Address, Peer
-from fyrehose_twisted.interfaces import IEventHistory, ILinkNode, Outputs
+from fyrehose_twisted.interfaces import IEventHistory, ILinkNode, IReplicatedState, Outputs
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.node.components import NodeComponents
 from fyrehose_twisted.parcels.node.discovery.dial_target import DialState
@@ -40,6 +40,8 @@ from fyrehose_twisted.parcels.wire.messages import (
     Event,
     FetchEvents,
     FetchEventsReply,
+    FetchState,
+    FetchStateReply,
     Heartbeat,
     Hello,
     Message,
@@ -63,6 +65,8 @@ class ClusterNode:
     :param persistent_state: state of earlier runs; changes to it are outputs of :meth:`drain`. ``None``: each start is
         a new incarnation.
     :param history: store of delivered events; delivery continues after its last event. By default, a window in memory.
+    :param application: the application's state, if this node holds it.
+    :param application_sequence: number of the last event that it contains.
     :ivar me: member id of the node.
     :ivar components: its components, for inspection by the simulator.
     """
@@ -75,6 +79,8 @@ class ClusterNode:
         *,
         persistent_state: PersistentState | None = None,
         history: IEventHistory | None = None,
+        application: IReplicatedState | None = None,
+        application_sequence: int = 0,
     ) -> None:
         self.config = config
         member = None if persistent_state is None else persistent_state.member
@@ -94,6 +100,8 @@ class ClusterNode:
             rng,
             now,
             durable=persistent_state is not None,
+            application=application,
+            application_sequence=application_sequence,
         )
         # No other node and no other start puts marks of this name and epoch into the log.
         self._first_mark = PublisherRun(f"{publisher}/marks", starts << 32, 1, ())
@@ -112,6 +120,7 @@ class ClusterNode:
             RequestVote: exchange.request_vote_received,
             Heartbeat: exchange.heartbeat_received,
             FetchEvents: transfer.fetch_received,
+            FetchState: components.state_transfer.fetch_received,
             InstallSnapshot: exchange.install_snapshot_received,
         }
         self._reply_handlers: dict[type, Callable[[Any, MemberId, float], bool]] = {
@@ -120,6 +129,7 @@ class ClusterNode:
             RequestVoteReply: exchange.request_vote_reply_received,
             InstallSnapshotReply: exchange.install_snapshot_reply_received,
             FetchEventsReply: transfer.fetch_reply_received,
+            FetchStateReply: components.state_transfer.reply_received,
         }
         self._check_at = now + HEARTBEAT_INTERVAL
         self._now = now
@@ -181,6 +191,7 @@ class ClusterNode:
             self._raft.next_deadline(),
             self._discovery.next_deadline(),
             self._delivery.deadline,
+            self.components.state_transfer.deadline,
             self._check_at,
             self._publishing.resend_at,
             self._lifecycle.leave_deadline,
@@ -387,6 +398,7 @@ class ClusterNode:
             components.application.apply_committed(now)
             if not (membership_changes.review_due and membership_changes.propose_change(now)):
                 break
+        components.state_transfer.fetch_if_needed(now)
         self._lifecycle.follow_policy(now)
         persist = components.state.take_change()
         self._publishing.send_replies()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.interfaces import IReplicatedState
 from fyrehose_twisted.net.connection import ConnectionLimits
 from fyrehose_twisted.net.service_config import ServiceConfig, default_limits
 from fyrehose_twisted.parcels.config import NodeConfig
@@ -33,6 +34,7 @@ class ParcelsConfig(ServiceConfig, NodeConfig):
     :ivar token: bearer token of the web site.
     :ivar web: further settings of the web site.
     :ivar storage: files of events and of the persistent state. Without it, nothing survives the process.
+    :ivar state: the application's state, which the node keeps up to date.
     :ivar dial: client endpoint with ``{host}`` and ``{port}`` to dial other nodes; TCP by default.
     """
 
@@ -41,6 +43,7 @@ class ParcelsConfig(ServiceConfig, NodeConfig):
     token: bytes | None = field(default=None, repr=False)
     web: WebConfig | None = None
     storage: Storage | None = None
+    state: IReplicatedState | None = field(default=None, repr=False)
     dial: str | None = None
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from fyrehose_twisted.parcels.events import (
     NeighbourAdded,
     NeighbourRemoved,
     OperatorWarning,
+    StateFailed,
 )
 
 
@@ -29,5 +30,7 @@ def log_event(log: Logger, event: Any) -> None:
         case MembershipChanged(view):
             names = ", ".join(member.name for member, _ in view.members) or "none"
             log.info("members are {names}; {quorum} have to agree", names=names, quorum=view.quorum)
+        case StateFailed(text):
+            log.error("the state of the application has failed and gets no more events: {text}", text=text)
         case OperatorWarning(text):
             log.warn("{text}", text=text)

@@ -11,8 +11,8 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from fyrehose_twisted.errors import FyrehoseError, MessageTooLarge, NotOrdered, PublishQueueFull
-from fyrehose_twisted.interfaces import IEventListener, IOrderedEvents
+from fyrehose_twisted.errors import FyrehoseError, MessageTooLarge, NotOrdered, PublishQueueFull, StateUnavailable
+from fyrehose_twisted.interfaces import IEventListener, IOrderedEvents, IStateHolder
 from fyrehose_twisted.net.node_service import Observers
 from fyrehose_twisted.net.stream_driver import StreamDriver
 from fyrehose_twisted.parcels.client.publications import (
@@ -26,15 +26,19 @@ from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.node.status import NodeStatus, format_cluster_id
 from fyrehose_twisted.parcels.service.read_marks import ReadMark, ReadMarks
+from fyrehose_twisted.parcels.service.state_keeper import StateKeeper
+from fyrehose_twisted.parcels.state_snapshot import StateSnapshot
 from fyrehose_twisted.parcels.wire.messages import MAX_EVENT, Event, Mode, PublisherRun, node_id
 
 EVENT_OVERHEAD = 8
 """Maximum overhead of an event in a parcel, in bytes."""
 
 
-@implementer(IOrderedEvents)
+@implementer(IOrderedEvents, IStateHolder)
 class OrderedEventsMixin:
     """Implementation of :class:`~fyrehose_twisted.interfaces.IOrderedEvents`.
+
+    It also implements :class:`~fyrehose_twisted.interfaces.IStateHolder`.
 
     :ivar node: the node, once it is running.
     :ivar links: driver of its connections; ``None`` before the start.
@@ -42,8 +46,9 @@ class OrderedEventsMixin:
 
     log = Logger()
 
-    def __init__(self, config: NodeConfig) -> None:
+    def __init__(self, config: NodeConfig, keeper: StateKeeper | None = None) -> None:
         self.config = config
+        self._state_keeper = keeper
         self.node: ClusterNode | None = None
         self.links: StreamDriver | None = None
         self._observers = Observers(IEventListener)
@@ -144,6 +149,17 @@ class OrderedEventsMixin:
             counted = {f"links_{name}": count for name, count in self.links.counters.items()}
             state = state._replace(counters={**state.counters, **counted})
         return state if self._error is None else state._replace(mode=Mode.PANIC.value, why=str(self._error))
+
+    @property
+    def holds_state(self) -> bool:
+        """See :class:`~fyrehose_twisted.interfaces.IStateHolder`."""
+        return self._state_keeper is not None
+
+    def state_snapshot(self) -> StateSnapshot:
+        """See :meth:`~fyrehose_twisted.interfaces.IStateHolder.state_snapshot`."""
+        if self._state_keeper is None or self.node is None:
+            raise StateUnavailable("not-running", "the node holds no state, or is not running yet")
+        return self._state_keeper.take(self.node)
 
     def force_new_cluster(self) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IOrderedEvents.force_new_cluster`."""

@@ -28,6 +28,7 @@ from fyrehose_twisted.parcels.service.dialer import Dialer
 from fyrehose_twisted.parcels.service.event_log import log_event
 from fyrehose_twisted.parcels.service.events_api import OrderedEventsMixin
 from fyrehose_twisted.parcels.service.http import HttpSite
+from fyrehose_twisted.parcels.service.state_keeper import StateKeeper
 from fyrehose_twisted.parcels.wire.codec import ParcelCodec
 from fyrehose_twisted.parcels.wire.messages import node_id
 from fyrehose_twisted.process.sd_notify import systemd_notifier
@@ -65,7 +66,9 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
     ) -> None:
         if reactor is None:
             from twisted.internet import reactor
-        OrderedEventsMixin.__init__(self, config)
+        directory = None if config.storage is None else config.storage.directory
+        keeper = None if config.state is None else StateKeeper(config.state, directory)
+        OrderedEventsMixin.__init__(self, config, keeper)
         NodeService.__init__(
             self,
             config,
@@ -83,7 +86,6 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
         self._storage = config.storage
         self._http: HttpSite | None = None
         if config.http is not None:
-            directory = None if config.storage is None else config.storage.directory
             self._http = HttpSite(self, config.token, config.web, directory, reactor)
             self._ports.add("http", config.http, self._http.factory)
         self._dialer = Dialer(reactor, tcp_endpoint if config.dial is None else endpoint_factory_from(config.dial))
@@ -125,13 +127,16 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
         self.address = getattr(host, "host", "127.0.0.1"), getattr(host, "port", 0)
         config = self.config = await self._dialer.resolve_config(self.config, self.address)
         now = float(self.reactor.seconds())
-        storage = self._storage
+        storage, keeper = self._storage, self._state_keeper
+        promises = None if storage is None else storage.persistent_state
         self.node = ClusterNode(
             config,
             self._rng,
             now,
-            persistent_state=None if storage is None else storage.persistent_state,
+            persistent_state=promises,
             history=None if storage is None else storage.history,
+            application=None if keeper is None else keeper.state,
+            application_sequence=0 if keeper is None else keeper.load(0 if promises is None else promises.cluster_id),
         )
         self.links = StreamDriver(
             self.node,
@@ -178,6 +183,11 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
         if self.links is not None:
             await self.links.stop()
         self._fail_pending(None)
+        if self._state_keeper is not None and self.node is not None and self._error is None:
+            try:
+                self._state_keeper.save(self.node, always=True)
+            except FyrehoseError as error:
+                self.log.error("{error}", error=error)
         await self._close_storage(self._storage)
         self.address = None
 
@@ -200,8 +210,10 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
                 log_event(self.log, event)
 
     def _save(self) -> None:
-        if self._storage is not None:
-            try:
+        try:
+            if self._storage is not None:
                 self._storage.save()
-            except FyrehoseError as error:
-                self.fail(error)
+            if self._state_keeper is not None and self.node is not None:
+                self._state_keeper.save(self.node)
+        except FyrehoseError as error:
+            self.fail(error)

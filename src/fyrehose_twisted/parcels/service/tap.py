@@ -18,8 +18,11 @@ from fyrehose_twisted.net.options import (
     max_links_option,
     probe_ports,
     protocol_option,
+    subclass_named,
 )
+from fyrehose_twisted.parcels.config import JOIN_EVENTS
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
+from fyrehose_twisted.parcels.replicated_state import ReplicatedState
 from fyrehose_twisted.parcels.service.config import DEFAULT_LISTEN, ParcelsConfig
 from fyrehose_twisted.parcels.service.http import ExtraMissing, web_extra
 from fyrehose_twisted.parcels.service.options import parse_advertised, read_token
@@ -58,6 +61,14 @@ class Options(NodeOptions, JournalOptions):
         ],
         max_links_option(256),
         protocol_option("ParcelProtocol"),
+        ["state-class", None, None, "subclass of ReplicatedState, by its dotted name, that this node keeps up to date"],
+        [
+            "join-events",
+            None,
+            None,
+            "events before the present that a new node fetches [default: 100000; 0 with --state-class]",
+            integer_option("join-events", 0, 2**53),
+        ],
     ]
     optFlags = [
         ["bootstrap", None, "bootstrap a cluster if no neighbour is in one"],
@@ -97,6 +108,12 @@ class Options(NodeOptions, JournalOptions):
         self._check_http()
         self.parse_journal("sync")
         self.load_protocol(ParcelProtocol)
+        state = None
+        if self["state-class"] is not None:
+            state = subclass_named("state-class", self["state-class"], ReplicatedState)()
+        join_events = self["join-events"]
+        if join_events is None:
+            join_events = 0 if state is not None else JOIN_EVENTS
         directory, settings = self["directory"], self["journal-config"]
         self["config"] = ParcelsConfig(
             name=self["name"],
@@ -109,6 +126,8 @@ class Options(NodeOptions, JournalOptions):
             window_bytes=self["window-mib"] * 2**20,
             pending_bytes=self["max-pending-mib"] * 2**20,
             max_links=self["max-links"],
+            join_events=join_events,
+            state=state,
             listen=listening.description,
             http=endpoint_description(self["serving"]),
             token=self["token"],

@@ -9,8 +9,10 @@ from fyrehose_twisted.consensus.messages import AppendEntries
 from fyrehose_twisted.parcels.events import EventsDelivered, EventsSkipped, PublishConfirmed, PublishUnconfirmed
 from fyrehose_twisted.parcels.node.discovery.links import MAX_TARGETS
 from fyrehose_twisted.parcels.node.node import ClusterNode
+from fyrehose_twisted.parcels.node.ordering.application_state import ApplicationState
 from fyrehose_twisted.parcels.node.ordering.history import EventWindow
 from fyrehose_twisted.parcels.node.ordering.publisher_sessions import MAX_WEIGHT
+from fyrehose_twisted.parcels.simulation.event_chain import EventChain
 from fyrehose_twisted.parcels.simulation.participants import Participants
 from fyrehose_twisted.parcels.wire.messages import MAX_NAME, Event, Mode
 from fyrehose_twisted.sim.host import Host
@@ -179,6 +181,53 @@ class ReadsUpToDate(ClusterInvariant):
             self.count += 1
             if min(seen, delivered) < floor:
                 self.violated(f"{seen}, with {delivered} delivered, is read after {floor} was known", host)
+
+
+class StatesAgree(ClusterInvariant):
+    """The application's state is on every node what the events up to its number result in."""
+
+    name: ClassVar[str] = "states agree"
+
+    def __init__(self, participants: Participants, order: TotalOrder) -> None:
+        super().__init__(participants)
+        self._order = order
+        self._expected = EventChain()
+        self._marks = [self._expected.mark]
+
+    def sample(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        order, marks = self._order.order, self._marks
+        while (event := order.get(len(marks))) is not None:
+            self._expected.apply(event)
+            marks.append(self._expected.mark)
+        for host, application, chain in self._states():
+            if application.failure:
+                self.violated(application.failure, host)
+            elif application.sequence < len(marks) and chain.mark != marks[application.sequence]:
+                self.violated(f"the state after event {application.sequence} is not what the events result in", host)
+
+    def incomplete(self) -> list[Host]:
+        """Return the members whose state lacks events although another member's is complete."""
+        members = self.participants.members()
+        states = [(host, application.is_complete) for host, application, _ in self._states() if host in members]
+        return [host for host, complete in states if not complete] if any(complete for _, complete in states) else []
+
+    def lost(self) -> bool:
+        """Return whether no member holds a complete state, because none did when the last one with it crashed."""
+        return not any(application.is_complete for _, application, _ in self._states())
+
+    def check(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        self.sample()
+        if not self.participants.quorum_lost():
+            for host in self.incomplete():
+                self.violated("the state lacks events, and another member has them", host)
+
+    def _states(self) -> Iterator[tuple[Host, ApplicationState, EventChain]]:
+        for host in self.participants.hosts:
+            chain = self.participants.disks[host].chain
+            if host.up and chain is not None:
+                yield host, host.node.components.application_state, chain
 
 
 class AcknowledgedDurability(ClusterInvariant):

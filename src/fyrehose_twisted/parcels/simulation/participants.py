@@ -14,6 +14,7 @@ from fyrehose_twisted.parcels.events import MembershipChanged, PublishConfirmed,
 from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.node.ordering.history import EventWindow
 from fyrehose_twisted.parcels.node.persistent_state import PersistentState
+from fyrehose_twisted.parcels.simulation.event_chain import EventChain
 from fyrehose_twisted.parcels.simulation.reference_peer import ReferencePeer
 from fyrehose_twisted.parcels.wire.messages import Mode, PublisherRun, RefusalReason
 from fyrehose_twisted.sim.crash_mode import Boot, CrashMode
@@ -26,10 +27,14 @@ class NodeDisk:
     """Disk of a node, which survives its crashes.
 
     :ivar history: delivered events; nodes with a journal keep them across crashes.
+    :ivar chain: the application's state of the running node; ``None`` if it holds none.
     """
 
-    def __init__(self, config: NodeConfig, *, journal: bool) -> None:
+    def __init__(self, config: NodeConfig, *, journal: bool, state: bool = False) -> None:
         self.config = config
+        self.chain: EventChain | None = None
+        self._holds_state = state
+        self._saved: tuple[int, int, bytes] | None = None
         self.journal = journal
         self.persistent_state = PersistentState()
         self.history = EventWindow(2**40)
@@ -40,17 +45,41 @@ class NodeDisk:
         :param bootstrapped: whether a cluster exists, so that the node is started without ``bootstrap``.
         """
         config = replace(self.config, bootstrap=False) if bootstrapped else self.config
-        if not self.journal:
-            return ClusterNode(config, rng, boot.now)
         if boot.last_crash is CrashMode.DISK:
-            self.persistent_state, self.history = PersistentState(), EventWindow(2**40)
-        return ClusterNode(config, rng, boot.now, persistent_state=self.persistent_state, history=self.history)
+            self.persistent_state, self.history, self._saved = PersistentState(), EventWindow(2**40), None
+        sequence = self._load_state() if self._holds_state else 0
+        return ClusterNode(
+            config,
+            rng,
+            boot.now,
+            persistent_state=self.persistent_state if self.journal else None,
+            history=self.history if self.journal else None,
+            application=self.chain,
+            application_sequence=sequence,
+        )
+
+    def _load_state(self) -> int:
+        self.chain = EventChain()
+        if self._saved is None or self._saved[0] != self.persistent_state.cluster_id:
+            return 0
+        _, sequence, data = self._saved
+        self.chain.restore(data)
+        return sequence
+
+    def save_state(self, node: ClusterNode, now: float) -> None:
+        """Store the application's state, as a node with a journal does from time to time."""
+        application = node.components.application_state
+        if self.journal and application.is_complete and node.cluster_id:
+            data = application.snapshot()
+            if data is not None:
+                self._saved = node.cluster_id, application.sequence, data
 
 
 class Participants(Observer):
     """A cluster and its applications.
 
     :ivar hosts: hosts of nodes that belong to the cluster.
+    :ivar disks: disk of each host with a node.
     :ivar adversaries: hosts of nodes that must be refused.
     :ivar published: published events, by token.
     :ivar confirmed: number of events with sequence numbers.
@@ -66,6 +95,7 @@ class Participants(Observer):
         self.network = network
         self.rng = rng
         self.hosts: list[Host] = []
+        self.disks: dict[Host, NodeDisk] = {}
         self.adversaries: list[Host] = []
         self.published: dict[int, list[bytes]] = {}
         self.confirmed = 0
@@ -89,6 +119,7 @@ class Participants(Observer):
             address,
             lambda boot: disk.start(boot, Random(rng.getrandbits(64)), bootstrapped=self._membership is not None),
         )
+        self.disks[host] = disk
         if disk.journal:
             host.on_persist = lambda change: disk.persistent_state.persist(change)
         (self.hosts if belongs else self.adversaries).append(host)

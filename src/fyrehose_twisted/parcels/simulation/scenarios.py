@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.parcels.config import NodeConfig
+from fyrehose_twisted.parcels.config import JOIN_EVENTS, NodeConfig
 from fyrehose_twisted.parcels.simulation.invariants import (
     AcknowledgedDurability,
     ClusterRecovers,
@@ -18,13 +18,14 @@ from fyrehose_twisted.parcels.simulation.invariants import (
     OneLeaderPerTerm,
     PublisherOrder,
     ReadsUpToDate,
+    StatesAgree,
     TotalOrder,
     UniqueEventIds,
     ValidNeighbourNames,
 )
 from fyrehose_twisted.parcels.simulation.participants import NodeDisk, Participants
 from fyrehose_twisted.parcels.wire.codec import ParcelCodec
-from fyrehose_twisted.parcels.wire.messages import MAX_NAME, Mode, node_id
+from fyrehose_twisted.parcels.wire.messages import MAX_EVENT, MAX_NAME, Mode, node_id
 from fyrehose_twisted.sim import fault_generators
 from fyrehose_twisted.sim.crash_mode import CrashMode
 from fyrehose_twisted.sim.faults.faults import CrashFault, Fault
@@ -47,6 +48,9 @@ class ClusterScenario(Scenario):
     :cvar publish_interval: mean interval between publications on a node, in seconds.
     :cvar secret: secret of the cluster.
     :cvar max_neighbours: maximum number of neighbours of a node.
+    :cvar max_event: maximum size of an event in bytes.
+    :cvar join_events: events before the present that a new node fetches.
+    :cvar holds_state: whether the nodes hold the state of an application.
     """
 
     duration: ClassVar[float] = 120.0
@@ -57,6 +61,9 @@ class ClusterScenario(Scenario):
     publish_interval: ClassVar[float] = 0.4
     secret: ClassVar[bytes | None] = None
     max_neighbours: ClassVar[int] = 64
+    max_event: ClassVar[int] = MAX_EVENT
+    join_events: ClassVar[int] = JOIN_EVENTS
+    holds_state: ClassVar[bool] = False
 
     def make_network(self, split_seed: int) -> Network:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
@@ -102,10 +109,12 @@ class ClusterScenario(Scenario):
             tuple(neighbours),
             bootstrap=first,
             secret=self.secret,
+            max_event=self.max_event,
             window_bytes=self.window(),
+            join_events=self.join_events,
             max_neighbours=self.max_neighbours,
         )
-        host = self.participants.add(name, address, NodeDisk(config, journal=journal))
+        host = self.participants.add(name, address, NodeDisk(config, journal=journal, state=self.holds_state))
         host.start_delay = 0.0 if first else self.rng.uniform(0.0, 5.0)
 
     def window(self) -> int:
@@ -243,6 +252,38 @@ class LinearizableReads(Storm):
     def statistics(self) -> Counter[str]:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         return super().statistics() + Counter({"reads": self.reads.count})
+
+
+class ReplicatedStates(Storm):
+    """Nodes hold the state of an application, and few events, in a storm. States after the same event are equal."""
+
+    name = "parcels.state"
+    duration = 100.0
+    journal_probability = 0.5
+    max_event = 100
+    join_events = 0
+    holds_state = True
+
+    def window(self) -> int:
+        """See :class:`ClusterScenario`."""
+        return self.rng.choice((2_000, 20_000))
+
+    def arrange(self) -> None:
+        """See :class:`ClusterScenario`."""
+        self.states = StatesAgree(self.participants, self.order)
+        self.add_invariant(self.states)
+        for host in self.participants.hosts:
+            save = partial(self.operate, host, "save the state", self.participants.disks[host].save_state)
+            self.repeat(10.0, save)
+
+    def settled(self) -> bool:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        return super().settled() and not self.states.incomplete()
+
+    def statistics(self) -> Counter[str]:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        fetched = sum(host.node.counters.states_fetched for host in self.participants.hosts if host.up)
+        return super().statistics() + Counter({"states fetched": fetched, "lost states": int(self.states.lost())})
 
 
 class Unresponsive(ClusterScenario):
@@ -487,6 +528,7 @@ SCENARIOS: tuple[type[Scenario], ...] = (
     KeyReuse,
     Conditions,
     LinearizableReads,
+    ReplicatedStates,
     Unresponsive,
     MinorityLoss,
     Blackout,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -21,7 +22,15 @@ from fyrehose_twisted.parcels.web.event_json import event_json
 from fyrehose_twisted.parcels.web.event_stream import EventBroadcaster
 from fyrehose_twisted.parcels.wire.messages import Mode
 from fyrehose_twisted.web.channel import WebRequest
-from fyrehose_twisted.web.request import accepts, parse_json, parse_number, query_params, single_header, token_header
+from fyrehose_twisted.web.request import (
+    accepts,
+    parse_flag,
+    parse_json,
+    parse_number,
+    query_params,
+    single_header,
+    token_header,
+)
 from fyrehose_twisted.web.response import (
     RETRY_AFTER,
     HttpError,
@@ -100,9 +109,7 @@ class EventsResource:
         encoding = query.get(b"encoding")
         if encoding not in (None, b"base64"):
             raise bad_request("encoding must be base64, or be left out")
-        linearizable = query.get(b"linearizable")
-        if linearizable not in (None, b"0", b"1"):
-            raise bad_request("linearizable must be 0 or 1, or be left out")
+        linearizable = parse_flag(query.get(b"linearizable"), "linearizable")
         first = parse_number(query.get(b"from"), "from")
         last = parse_number(query.get(b"to"), "to")
         cluster_id = cluster_id_param(query)
@@ -111,7 +118,7 @@ class EventsResource:
         if accepts(request, STREAM):
             if last is not None:
                 raise bad_request("to does not apply to a stream, which has no end")
-            if linearizable == b"1":
+            if linearizable:
                 raise bad_request("linearizable does not apply to a stream, which gets every event when it is ordered")
             if seen is not None:
                 first = seen.sequence + 1
@@ -123,22 +130,20 @@ class EventsResource:
                 raise self._beyond_end(f"{name}, {first},", after)
             self._follow(request, after if first is None else first, encoding is not None)
             return None
-        if linearizable == b"1":
-            self._read_up_to_date(request, first, last, encoding is not None, cluster_id)
+        if linearizable:
+            self.when_up_to_date(request, lambda: self._range(first, last, encoding is not None, cluster_id))
             return None
         return self._range(first, last, encoding is not None, cluster_id)
 
-    def _read_up_to_date(
-        self, request: WebRequest, first: int | None, last: int | None, plain: bool, cluster_id: str
-    ) -> None:
-        """Respond with a range that contains every event acknowledged before the request."""
+    def when_up_to_date(self, request: WebRequest, respond: Callable[[], HttpResponse]) -> None:
+        """Send a response that takes every event into account that was acknowledged before the request."""
         synchronized: Deferred[Any] = self._node.synchronize()
         if not synchronized.called:
             self._pending_requests[request] = self._reactor.seconds()
 
         def read(_: object) -> None:
             self._pending_requests.pop(request, None)
-            request.respond(self._range(first, last, plain, cluster_id))
+            request.respond(respond())
 
         def not_up_to_date(failure: Failure) -> None:
             failure.trap(NotOrdered)

@@ -173,11 +173,9 @@ def _events(config: WebConfig) -> dict[str, Schema]:
             query_parameter("to", "last number; by default, the last of the node; not for streams", _SEQUENCE),
             query_parameter("encoding", "`base64`: every event as `data`", {"type": "string", "enum": ["base64"]}),
             query_parameter("cluster_id", "cluster id of the numbers `from` and `to`", cluster_id),
-            query_parameter(
-                "linearizable",
+            _linearizable(
                 "`1`: the range contains every event that any node acknowledged before the request, or the response is"
                 " 503; not for streams",
-                {"type": "string", "enum": ["0", "1"]},
             ),
             {**query_parameter("founding", "old name of `cluster_id`", cluster_id), "deprecated": True},
             request_header(
@@ -199,6 +197,33 @@ def _events(config: WebConfig) -> dict[str, Schema]:
         },
     }
     return {"get": get, "post": post}
+
+
+def _linearizable(description: str) -> Schema:
+    return query_parameter("linearizable", description, {"type": "string", "enum": ["0", "1"]})
+
+
+def _state() -> dict[str, dict[str, Schema]]:
+    sequence: Schema = {"description": "number of the last event that it contains", "schema": COUNT}
+    cluster_id: Schema = {"description": "cluster that the number belongs to", "schema": _CLUSTER_ID}
+    get = {
+        "operationId": "state",
+        "summary": "Get the application's state that this node holds",
+        "parameters": [
+            _linearizable(
+                "`1`: it contains every event that any node acknowledged before the request, or the response is 503"
+            )
+        ],
+        "responses": {
+            "200": {
+                "description": "the state, as its application writes it",
+                "headers": {"Sequence": sequence, "Cluster-Id": cluster_id},
+                "content": {"application/octet-stream": {"schema": {}}},
+            },
+            **error_responses(503),
+        },
+    }
+    return {"/state": {"get": get}}
 
 
 def _callbacks() -> dict[str, dict[str, Schema]]:
@@ -253,12 +278,18 @@ def _others() -> dict[str, dict[str, Schema]]:
     }
 
 
-def describe_openapi(config: WebConfig, *, callbacks: bool, token: bool) -> Schema:
+def describe_openapi(config: WebConfig, *, callbacks: bool, state: bool, token: bool) -> Schema:
     """Return the OpenAPI description.
 
     :param callbacks: whether the API includes ``/callbacks``.
+    :param state: whether it includes ``/state``.
     :param token: whether requests need a token.
     """
-    paths = {"/events": _events(config), **(_callbacks() if callbacks else {}), **_others()}
+    paths = {
+        "/events": _events(config),
+        **(_callbacks() if callbacks else {}),
+        **(_state() if state else {}),
+        **_others(),
+    }
     about = "A node of a cluster that orders events."
     return document("fyrehose parcels", about, paths, _SCHEMAS, token=token, always=(403, 421))

@@ -6,13 +6,14 @@ from typing import Any
 
 from prometheus_client.registry import Collector
 
-from fyrehose_twisted.interfaces import IOrderedEvents
+from fyrehose_twisted.interfaces import IOrderedEvents, IStateHolder
 from fyrehose_twisted.parcels.web.cluster import ClusterResource
 from fyrehose_twisted.parcels.web.config import WebConfig
 from fyrehose_twisted.parcels.web.event_stream import EventBroadcaster
 from fyrehose_twisted.parcels.web.events import EventsResource
 from fyrehose_twisted.parcels.web.metrics import CallbackCollector, NodeCollector
 from fyrehose_twisted.parcels.web.openapi import describe_openapi
+from fyrehose_twisted.parcels.web.state import StateResource
 from fyrehose_twisted.parcels.web.webhooks.registry import Callbacks
 from fyrehose_twisted.parcels.web.webhooks.resource import CallbackResource
 from fyrehose_twisted.web.metrics import MetricsPage, SiteCollector
@@ -46,13 +47,17 @@ def site(
         Route("/health", {b"GET": cluster.health}, open=True),
         Route("/metrics", {b"GET": MetricsPage(metrics).get}),
     ]
+    holder: Any = node
+    holds_state = IStateHolder.providedBy(node) and holder.holds_state
+    if holds_state:
+        routes.append(Route("/state", {b"GET": StateResource(holder, events).get}))
     if callbacks is not None:
         registered = CallbackResource(callbacks)
         routes += [
             Route("/callbacks", {b"GET": registered.list, b"POST": registered.post}),
             Route("/callbacks/{id}", {b"GET": registered.get, b"DELETE": registered.delete}),
         ]
-    description = describe_openapi(config, callbacks=callbacks is not None, token=token is not None)
+    description = describe_openapi(config, callbacks=callbacks is not None, state=holds_state, token=token is not None)
     routes += [
         Route("/openapi.json", {b"GET": constant_page(description)}, open=True),
         Route("/", {b"GET": constant_page({"links": [route.name for route in routes] + ["/openapi.json"]})}),

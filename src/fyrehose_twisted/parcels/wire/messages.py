@@ -37,7 +37,8 @@ MAX_SEQUENCE = 2**63 - 1
 HEARTBEAT_INTERVAL = 1.0
 """Seconds between heartbeats (document 004, "Work phase")."""
 CONDITIONS_VERSION = 2
-"""Lowest :attr:`Extension.version` of nodes that know :attr:`PublisherRun.expect`, and runs without events."""
+"""Lowest :attr:`Extension.version` of nodes that know :attr:`PublisherRun.expect`, runs without events, and
+:class:`FetchState`."""
 NEIGHBOUR_TIMEOUT = 5.0
 """Seconds of silence after which a node is removed (document 004, "Work phase")."""
 
@@ -263,6 +264,28 @@ class FetchEventsReply(NamedTuple):
     """Publisher, epoch, publisher's number and data of each event."""
 
 
+class FetchState(NamedTuple):
+    """Request for the application's state."""
+
+    sequence: int
+    """Sequence number of the state that :attr:`offset` belongs to; 0 for any."""
+    offset: int
+    """Bytes that the requester has."""
+
+
+class FetchStateReply(NamedTuple):
+    """Reply to :class:`FetchState`: a part of the state, from the beginning if the requested one is gone."""
+
+    sequence: int
+    """Number of the last event that the state contains."""
+    offset: int
+    total: int
+    """Size of the state in bytes."""
+    held: bool
+    """Whether the node has a state that contains all its events. All else is 0 or empty if not."""
+    data: bytes
+
+
 Message = (
     Parcel
     | Hello
@@ -281,4 +304,6 @@ Message = (
     | PublishNack
     | FetchEvents
     | FetchEventsReply
+    | FetchState
+    | FetchStateReply
 )

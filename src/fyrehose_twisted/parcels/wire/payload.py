@@ -55,6 +55,8 @@ from fyrehose_twisted.parcels.wire.messages import (
     MAX_DATA,
     FetchEvents,
     FetchEventsReply,
+    FetchState,
+    FetchStateReply,
     Heartbeat,
     Hello,
     Message,
@@ -253,6 +255,7 @@ RESPONSES = frozenset(
         PublishAck,
         PublishNack,
         FetchEventsReply,
+        FetchStateReply,
     )
 )
 """Messages whose head is marked as a response."""
@@ -274,6 +277,8 @@ WIRE_NAMES: dict[type[Any], str] = {
     PublishNack: "NotPublished",
     FetchEvents: "Fetch",
     FetchEventsReply: "Fetched",
+    FetchState: "FetchState",
+    FetchStateReply: "FetchedState",
 }
 """Names of extension types in heads. They are part of the protocol and independent of class names."""
 

@@ -9,7 +9,7 @@ from fyrehose_twisted.parcels.node.discovery.dial_target import HEARSAY_ATTEMPTS
 from fyrehose_twisted.parcels.node.discovery.links import LinkTable
 from fyrehose_twisted.parcels.node.discovery.local_node import LocalNode
 from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbours
-from fyrehose_twisted.parcels.node.ordering.replicated_state import ReplicatedState
+from fyrehose_twisted.parcels.node.ordering.cluster_state import ClusterState
 from fyrehose_twisted.parcels.node.output import NodeOutput
 
 REPLY_TIMEOUT = 3.0
@@ -24,7 +24,7 @@ class Dialler:
     def __init__(
         self,
         local: LocalNode,
-        state: ReplicatedState,
+        state: ClusterState,
         links: LinkTable,
         neighbours: Neighbours,
         admission: NeighbourAdmission,

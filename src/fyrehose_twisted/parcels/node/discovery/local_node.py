@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.node.modes import ModeMachine
-from fyrehose_twisted.parcels.node.ordering.replicated_state import ReplicatedState
+from fyrehose_twisted.parcels.node.ordering.cluster_state import ClusterState
 from fyrehose_twisted.parcels.wire.messages import (
     Extension,
     Heartbeat,
@@ -27,7 +27,7 @@ class LocalNode:
     :ivar extension: its identity in the parcels of this implementation.
     """
 
-    def __init__(self, config: NodeConfig, state: ReplicatedState, modes: ModeMachine) -> None:
+    def __init__(self, config: NodeConfig, state: ClusterState, modes: ModeMachine) -> None:
         member = state.raft.me
         self.cluster = config.cluster
         self.secret = config.secret

@@ -18,8 +18,8 @@ from fyrehose_twisted.effects import Peer
 from fyrehose_twisted.parcels.node.discovery.links import InboundPeer, LinkTable
 from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbours
 from fyrehose_twisted.parcels.node.members.membership_changes import MembershipChanges
+from fyrehose_twisted.parcels.node.ordering.cluster_state import ClusterState
 from fyrehose_twisted.parcels.node.ordering.event_numbering import InvalidSnapshot
-from fyrehose_twisted.parcels.node.ordering.replicated_state import ReplicatedState
 from fyrehose_twisted.parcels.node.output import NodeOutput
 from fyrehose_twisted.parcels.node.peer_faults import PeerFaults
 from fyrehose_twisted.parcels.node.publishing import Publishing
@@ -37,7 +37,7 @@ class MemberExchange:
     def __init__(
         self,
         raft: RaftMember,
-        state: ReplicatedState,
+        state: ClusterState,
         links: LinkTable,
         neighbours: Neighbours,
         membership_changes: MembershipChanges,

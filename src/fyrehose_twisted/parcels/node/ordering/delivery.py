@@ -19,8 +19,6 @@ MAX_FETCH_BYTES = 49_152
 """Maximum bytes of events in one reply to a Fetch."""
 MAX_FETCH_EVENTS = 4_096
 """Maximum number of events in one reply to a Fetch."""
-MAX_JOIN_BACKFILL = 100_000
-"""Events before its snapshot that a new node fetches when it joins."""
 
 
 class Delivery:
@@ -29,6 +27,7 @@ class Delivery:
     :param history: store of delivered events; delivery continues after its last event.
     :param events: list to which events for the application are appended.
     :param send_request: sends a request to a member.
+    :param join_events: events before its snapshot that a new node fetches when it joins.
     :ivar numbering: numbering state after the applied entries.
     :ivar last: sequence number of the last delivered event.
     :ivar backfill: backfill that has to finish before newer events are delivered.
@@ -40,6 +39,7 @@ class Delivery:
         counters: Counters,
         events: list[NodeEvent],
         send_request: Callable[[MemberId, FetchEvents], object],
+        join_events: int,
     ) -> None:
         self.numbering = EventNumbering()
         self.history = history
@@ -48,6 +48,7 @@ class Delivery:
         self._counters = counters
         self._events = events
         self._send_request = send_request
+        self._join_events = join_events
         self._has_history = self.last > 0
         self._joined = self._has_history
 
@@ -68,7 +69,7 @@ class Delivery:
         self.numbering = numbering
         if not self._joined:
             self._joined = True
-            self.last = max(0, numbering.sequence - MAX_JOIN_BACKFILL)
+            self.last = max(0, numbering.sequence - self._join_events)
             self.history.clear(self.last)
 
     def apply(self, entry: LogEntry) -> list[RunResult]:
@@ -88,6 +89,7 @@ class Delivery:
             # The journal already holds the first events.
             wanted[0] = SequencedRun(one.first + skip, one.publisher, one.epoch, one.number + skip, one.data[skip:])
         self.history.put(wanted)
+        self._joined = True
         events = EventBatch(wanted)
         self._counters.delivered += len(events)
         self.last = events.last

@@ -1,4 +1,4 @@
-"""Replicated state of the cluster: the result of the applied log entries, which snapshots hold."""
+"""State of the cluster on one node: the result of the applied log entries, which snapshots hold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fyrehose_twisted.parcels.node.ordering.state_recorder import SnapshotReceiv
 from fyrehose_twisted.parcels.node.persistent_state import PersistentState, StateChange
 
 
-class ReplicatedState:
+class ClusterState:
     """State after the applied entries: numbering and membership.
 
     :param events: list to which events for the application are appended.
