@@ -41,7 +41,7 @@ DEFAULTS = [
     (r"\bfyrehose-frontend\b", "--http", "--http", "tcp:8481"),
     (r"\bfyrehose-frontend\b", "--lines", "--lines", "tcp:8482"),
     (r"\bfyrehose parcels publish\b", "--node", "--node", "127.0.0.1:7878"),
-    (r"\bfyrehose parcels (?:follow|cluster)\b", "--http", "--http", "http://127.0.0.1:8878"),
+    (r"\bfyrehose parcels (?:follow|cluster|state)\b", "--http", "--http", "http://127.0.0.1:8878"),
     (r"\b(?:ticker|log_shipper)\.py \w+", "--backbone", "--backbone", "127.0.0.1:2323"),
     (r"\blossy_relay\.py\b", "--backbone", "--backbone", "127.0.0.1:2323"),
     (r"\blossy_relay\.py\b", "--port", "--port", "2424"),
@@ -50,7 +50,7 @@ DEFAULTS = [
 
 LOOKS = re.compile(
     r"(?:cat|grep|head|ls|tail) "
-    r"|fyrehose (?:journal ls|journal cat(?! .*--follow)|parcels cluster|hydra status|freenet status)(?: |$)"
+    r"|fyrehose (?:journal ls|journal cat(?! .*--follow)|parcels cluster|parcels state|hydra status|freenet status)(?: |$)"
     r"|curl -s(?!(?s:.*)(?: -d | --data| -[oDX] )) "
     r"|python -c \"import urllib\.request as r; print\(r\.urlopen\('[^',]*'\)"
 )
