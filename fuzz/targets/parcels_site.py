@@ -89,7 +89,7 @@ class Order:
 
     def state(self) -> NodeStatus:
         """Return its state."""
-        members = (MemberStatus("node-1", "0" * 16, "127.0.0.1:4000", True),)
+        members = (MemberStatus("node-1", "0" * 16, "127.0.0.1:4000", True, 3, self.last, 0),)
         neighbours = (NeighbourStatus("node-2", 7, "127.0.0.1:4001", "Dsc", True, False, 1.5),)
         head = "node-1", 5, "0" * 16, "test", self.cluster_id, "Wrk", "alone", "node-1"
         return NodeStatus(*head, 3, self.last, OLDEST, 1, members, neighbours, {"bad-parcels": 0})

@@ -132,6 +132,21 @@ class SequenceChanged(LocalError):
         self.last = last
 
 
+class NotLeader(OperationalError):
+    """A node was asked for something that only the leader does.
+
+    :ivar leader: name of the leader; ``None`` if unknown.
+    """
+
+    def __init__(self, leader: str | None) -> None:
+        super().__init__("no leader is known at present" if leader is None else f"{leader} leads: ask it")
+        self.leader = leader
+
+
+class NoSuccessor(OperationalError):
+    """No member can take over the leadership, or not the one that was named."""
+
+
 class StateUnavailable(OperationalError):
     """A node has no usable state of the application at present.
 

@@ -415,6 +415,18 @@ class IOrderedEvents(IEventSource):
         """Form a new cluster of this node alone, as a last resort. Events that only other nodes hold are lost."""
 
 
+class IClusterOperator(Interface):
+    """Node that carries out orders of the cluster's operator."""
+
+    def transfer_leadership(name: str | None = None) -> str:
+        """Order another member to take over the leadership from this node; return its name.
+
+        :param name: the member; ``None`` for the one with the longest log.
+        :raises NotLeader: if this node does not lead.
+        :raises NoSuccessor: if that is no other member, or one that cannot take over.
+        """
+
+
 class IFile(Interface):
     """Open file of a journal. Offsets and sizes are in bytes. Failures raise :class:`OSError`."""
 

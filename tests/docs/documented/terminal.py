@@ -50,7 +50,7 @@ DEFAULTS = [
 
 LOOKS = re.compile(
     r"(?:cat|grep|head|ls|tail) "
-    r"|fyrehose (?:journal ls|journal cat(?! .*--follow)|parcels cluster|parcels state|hydra status|freenet status)(?: |$)"
+    r"|fyrehose (?:journal ls|journal cat(?! .*--follow)|parcels (?:cluster|state)|hydra status|freenet status)(?: |$)"
     r"|curl -s(?!(?s:.*)(?: -d | --data| -[oDX] )) "
     r"|python -c \"import urllib\.request as r; print\(r\.urlopen\('[^',]*'\)"
 )

@@ -131,6 +131,7 @@ def test_help_loads_no_reactor() -> None:
 
 @pytest.mark.parametrize("key", ["cluster_id", "founding"])
 def test_cluster_status_is_formatted_as_text(key: str) -> None:
+    reported = {"term": 1_007, "sequence": 1_198, "lag": 2}  # Nodes of earlier versions do not tell.
     state = {
         "name": "a",
         "incarnation": "00ff",
@@ -144,7 +145,7 @@ def test_cluster_status_is_formatted_as_text(key: str) -> None:
         "oldest": 1_201,
         "quorum": 2,
         "members": [
-            {"name": "a", "address": "127.0.0.1:1", "alive": True, "incarnation": "00ff"},
+            {"name": "a", "address": "127.0.0.1:1", "alive": True, "incarnation": "00ff", **reported},
             {"name": "another", "address": "127.0.0.1:20", "alive": False, "incarnation": "0abc"},
         ],
         "neighbours": [
@@ -159,9 +160,9 @@ def test_cluster_status_is_formatted_as_text(key: str) -> None:
         "last event 1,200, held none",
         "",
         "members, of which 2 have to agree",
-        "  name     address       alive  incarnation",
-        "  a        127.0.0.1:1   yes    00ff",
-        "  another  127.0.0.1:20  no     0abc",
+        "  name     address       alive  term   last event  lag  incarnation",
+        "  a        127.0.0.1:1   yes    1,007  1,198       2    00ff",
+        "  another  127.0.0.1:20  no     -      -           -    0abc",
         "",
         "neighbours",
         "  name  address  mode  votes  protocol      last heard",

@@ -17,8 +17,8 @@ from twisted.internet.task import deferLater
 from twisted.web.client import HTTPConnectionPool
 from zope.interface import implementer
 
-from fyrehose_twisted.errors import EventsNotHeld, NotOrdered, SequenceChanged
-from fyrehose_twisted.interfaces import IOrderedEvents
+from fyrehose_twisted.errors import EventsNotHeld, NoSuccessor, NotLeader, NotOrdered, SequenceChanged
+from fyrehose_twisted.interfaces import IClusterOperator, IOrderedEvents
 from fyrehose_twisted.parcels.node.status import MemberStatus, NeighbourStatus, NodeStatus
 from fyrehose_twisted.parcels.wire.messages import Event
 from fyrehose_twisted.web.site import WebSite
@@ -29,7 +29,7 @@ DEADLINE = 120.0
 """Seconds after which a condition that does not hold fails the test."""
 
 
-@implementer(IOrderedEvents)
+@implementer(IOrderedEvents, IClusterOperator)
 class Memory:
     """In-memory cluster that orders at once, or delays or refuses replies as a test says.
 
@@ -113,6 +113,13 @@ class Memory:
         for listener in list(self.listeners):
             listener.events_skipped(*missed)
 
+    def transfer_leadership(self, name: str | None = None) -> str:
+        if self.mode != "Wrk":
+            raise NotLeader("node-7")
+        if name not in (None, "node-2"):
+            raise NoSuccessor(f"{name!r} is no other member")
+        return "node-2"
+
     def no_quorum(self) -> None:
         """Lose the quorum."""
         self.mode = "Err"
@@ -123,7 +130,7 @@ class Memory:
         self.mode, self.refusing = "Wrk", None
 
     def state(self) -> NodeStatus:
-        members = (MemberStatus("node-1", "0" * 16, "127.0.0.1:4000", True),)
+        members = (MemberStatus("node-1", "0" * 16, "127.0.0.1:4000", True, 3, self.last, 0),)
         neighbours = (NeighbourStatus("node-2", 7, "127.0.0.1:4001", "Dsc", True, False, 1.5),)
         counters = {"events_ordered": len(self.log), "bad-parcels": 0}
         why = "alone" if self.mode == "Wrk" else "no quorum"

@@ -20,7 +20,8 @@ inline = pytest_twisted.ensureDeferred
 async def test_cluster_resource_lists_members_and_neighbours(web: Served) -> None:
     web.node.order(b"x")
     found = (await web.ask("GET", "/cluster")).json
-    assert found["members"] == [{"name": "node-1", "incarnation": "0" * 16, "address": "127.0.0.1:4000", "alive": True}]
+    member = {"name": "node-1", "incarnation": "0" * 16, "address": "127.0.0.1:4000", "alive": True}
+    assert found["members"] == [{**member, "term": 3, "sequence": 1, "lag": 0}]
     assert found["neighbours"][0]["votes"] is False
     assert (found["sequence"], found["mode"], found["leader"], found["quorum"]) == (1, "Wrk", "node-1", 1)
 
@@ -48,6 +49,23 @@ async def test_reform_over_http_requires_the_cluster_name_and_no_quorum(web: Ser
     assert web.node.reformed == 0
     assert await reform({"reform": "test"}) == (202, "")
     assert web.node.reformed == 1
+
+
+@inline
+async def test_leadership_is_transferred_over_http(web: Served) -> None:
+    async def transfer(body: Any) -> tuple[int, dict[str, Any]]:
+        answer = await web.ask("POST", "/cluster/transfer", json.dumps(body).encode())
+        return answer.code, answer.json
+
+    assert await transfer({}) == (202, {"to": "node-2"})
+    assert await transfer({"to": "node-2"}) == (202, {"to": "node-2"})
+    code, said = await transfer({"to": "node-3"})
+    assert (code, said["error"]) == (409, "no-successor")
+    for body in ({"to": 1}, [], {"to": "node-2", "now": True}):
+        assert (await transfer(body))[0] == 400
+    web.node.mode = "Err"
+    code, said = await transfer({})
+    assert (code, said["error"], said["leader"]) == (409, "not-leader", "node-7")
 
 
 @inline

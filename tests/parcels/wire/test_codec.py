@@ -17,6 +17,7 @@ from fyrehose_twisted.consensus.messages import (
     AppendEntries,
     AppendEntriesReply,
     EntryKind,
+    ForcedRequestVote,
     InstallSnapshot,
     InstallSnapshotReply,
     LogEntry,
@@ -24,6 +25,7 @@ from fyrehose_twisted.consensus.messages import (
     Membership,
     RequestVote,
     RequestVoteReply,
+    StartElection,
 )
 from fyrehose_twisted.errors import RemoteError, UnencodableMessage
 from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
@@ -179,6 +181,8 @@ ours = st.one_of(
     st.builds(FetchEvents, numbers, numbers),
     st.builds(FetchEventsReply, small, st.lists(st.tuples(texts, numbers, numbers, octets), max_size=4).map(tuple)),
     st.builds(FetchState, numbers, numbers),
+    st.builds(StartElection, numbers),
+    st.builds(ForcedRequestVote, numbers, numbers, numbers),
     st.builds(FetchStateReply, numbers, numbers, numbers, st.booleans(), octets),
 )
 messages: st.SearchStrategy[Message] = documents | ours

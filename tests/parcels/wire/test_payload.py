@@ -14,6 +14,7 @@ from fyrehose_twisted.consensus.messages import (
     AppendEntries,
     AppendEntriesReply,
     EntryKind,
+    ForcedRequestVote,
     InstallSnapshot,
     InstallSnapshotReply,
     LogEntry,
@@ -21,6 +22,7 @@ from fyrehose_twisted.consensus.messages import (
     Membership,
     RequestVote,
     RequestVoteReply,
+    StartElection,
 )
 from fyrehose_twisted.errors import LocalError, UnencodableMessage
 from fyrehose_twisted.parcels.wire import cbor
@@ -97,6 +99,8 @@ EXAMPLES: list[tuple[Message, list[Any]]] = [
     (FetchEventsReply(1, (("p", 1, 2, b"x"),)), [1, [["p", 1, 2, b"x"]]]),
     (FetchState(7, 4), [7, 4]),
     (FetchStateReply(7, 4, 9, True, b"state"), [7, 4, 9, True, b"state"]),
+    (StartElection(3), [3]),
+    (ForcedRequestVote(4, 9, 3), [4, 9, 3]),
 ]
 
 ON_THE_WIRE = {
@@ -122,6 +126,8 @@ ON_THE_WIRE = {
             "Fetched",
             "FetchState",
             "FetchedState",
+            "TakeOver",
+            "VoteOrdered",
         ],
         strict=True,
     )

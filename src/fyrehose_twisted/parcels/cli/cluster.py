@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from twisted.internet.task import deferLater
+
 from fyrehose_twisted.parcels.client.event_ids import cluster_id_member
 from fyrehose_twisted.parcels.client.failover import NodeRequest
 from fyrehose_twisted.parcels.client.http_client import ParcelsClient
@@ -50,6 +52,26 @@ async def reform(options: argparse.Namespace, client: ParcelsClient) -> int:
     return 0
 
 
+async def transfer_leadership(options: argparse.Namespace, client: ParcelsClient, reactor: Any) -> int:
+    """Run the command for one node and return its exit status.
+
+    :raises NotLeader: if the node does not lead.
+    """
+    end = reactor.seconds() + options.timeout
+    data = json.dumps({} if options.to is None else {"to": options.to}).encode()
+    headers = {"Content-Type": "application/json"}
+    answer = await client.nodes.request(NodeRequest("POST", "/cluster/transfer", data, headers))
+    successor = answer.field("to")
+    while True:
+        state = await client.cluster()
+        if state.get("leader") == successor:
+            print_output(f"{successor} orders events, term {state.get('term'):,}")
+            return 0
+        if reactor.seconds() > end:
+            return print_error(f"{successor} has not taken over within {options.timeout:g} s; see its log")
+        await deferLater(reactor, 0.05, lambda: None)
+
+
 def _describe_cluster(state: dict[str, Any]) -> Iterable[str]:
     yield f"cluster {state['cluster']}, seen from {state['name']} ({state['incarnation']})"
     yield f"cluster id {cluster_id_member(state) or 'not known'}"
@@ -61,9 +83,15 @@ def _describe_cluster(state: dict[str, Any]) -> Iterable[str]:
     yield ""
     yield f"members, of which {state['quorum']} have to agree"
     yield from _table(
-        ("name", "address", "alive", "incarnation"),
+        ("name", "address", "alive", "term", "last event", "lag", "incarnation"),
         (
-            (member["name"], member["address"], "yes" if member["alive"] else "no", member["incarnation"])
+            (
+                member["name"],
+                member["address"],
+                "yes" if member["alive"] else "no",
+                *(_number(member.get(key)) for key in ("term", "sequence", "lag")),
+                member["incarnation"],
+            )
             for member in state["members"]
         ),
     )
@@ -83,6 +111,10 @@ def _describe_cluster(state: dict[str, Any]) -> Iterable[str]:
             for neighbour in state["neighbours"]
         ),
     )
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterable[str]:

@@ -27,6 +27,11 @@ REFORM = (
     " nodes had are lost, even if acknowledged, and their numbers are assigned again."
 )
 
+TRANSFER = (
+    "Let another member order the events, such as before the leader is restarted. Events wait for a moment; none is"
+    " lost. Pass the URLs of all nodes, so that the leader is among them."
+)
+
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`.
@@ -97,6 +102,10 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     cluster = command("cluster", _cluster, "Show the status of a cluster, as one of its nodes sees it.", 10.0)
     _add_nodes(cluster)
     cluster.add_argument("--json", action="store_true", help="print the complete status as JSON")
+
+    transfer = command("transfer-leadership", _transfer_leadership, TRANSFER, 10.0)
+    _add_nodes(transfer)
+    transfer.add_argument("--to", metavar="NAME", help="member that takes over [the one with the longest log]")
 
     reform = command("reform", _reform, REFORM, 10.0)
     reform.add_argument("--http", required=True, type=_url, metavar="URL", help="node that continues")
@@ -186,6 +195,25 @@ async def _cluster(options: argparse.Namespace, reactor: Any) -> int:
 
         return await show_cluster(options, client)
 
+    return await _with_client(options, reactor, act)
+
+
+async def _transfer_leadership(options: argparse.Namespace, reactor: Any) -> int:
+    from fyrehose_twisted.errors import NotLeader
+
+    async def act(client: ParcelsClient) -> int:
+        from fyrehose_twisted.parcels.cli.cluster import transfer_leadership
+
+        return await transfer_leadership(options, client, reactor)
+
+    urls = options.http or [HTTP]
+    for url in urls[:-1]:
+        options.http = [url]
+        try:
+            return await _with_client(options, reactor, act)
+        except NotLeader:
+            continue
+    options.http = urls[-1:]
     return await _with_client(options, reactor, act)
 
 

@@ -19,6 +19,7 @@ from fyrehose_twisted.errors import (
     KeyReused,
     LocalError,
     MessageTooLarge,
+    NotLeader,
     OperationalError,
     SequenceChanged,
 )
@@ -152,6 +153,7 @@ class FailoverClient:
         :raises ClusterIdMismatch: if a node reports it.
         :raises KeyReused: if a node reports it.
         :raises SequenceChanged: if a node reports it.
+        :raises NotLeader: if a node reports it.
         :raises MessageTooLarge: if a node reports it.
         :raises RequestRefused: if a node refuses the request permanently.
         """
@@ -217,6 +219,9 @@ def _check_response(node: str, request: NodeRequest, response: NodeResponse) -> 
         last = response.field("last")
         if response.field("error") == "sequence-changed" and type(last) is int:
             raise SequenceChanged(f"{node}: {response.field('message')}"[:300], last)
+        if response.field("error") == "not-leader":
+            leader = response.field("leader")
+            raise NotLeader(leader if isinstance(leader, str) else None)
     if response.status == 410:
         oldest, last = response.field("oldest"), response.field("last")
         if type(oldest) is int and type(last) is int:

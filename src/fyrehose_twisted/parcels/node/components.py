@@ -26,6 +26,7 @@ from fyrehose_twisted.parcels.node.lifecycle import Lifecycle
 from fyrehose_twisted.parcels.node.log_entries import entry_size
 from fyrehose_twisted.parcels.node.members.event_transfer import EventTransfer
 from fyrehose_twisted.parcels.node.members.exchange import MemberExchange
+from fyrehose_twisted.parcels.node.members.handover import Handover
 from fyrehose_twisted.parcels.node.members.membership_changes import MembershipChanges
 from fyrehose_twisted.parcels.node.members.state_transfer import StateTransfer
 from fyrehose_twisted.parcels.node.mode_policy import ModePolicy
@@ -78,14 +79,22 @@ class NodeComponents:
         )
         self.recorder = StateRecorder(durable=durable)
         self.state = state = ClusterState(raft, delivery, self.recorder, self.counters, output.events)
-        self.publishing = Publishing(
-            config.max_event, tracker, raft, links, modes, self.counters, output, self._lowest_version
-        )
-
-        local = LocalNode(config, state, modes)
+        local = LocalNode(config, state, application_state, modes)
         reports = SequenceReports()
         secret = config.secret is not None
         self.neighbours = neighbours = Neighbours(local.info, config.max_neighbours, secret=secret)
+        self.handover = Handover(raft, neighbours)
+        self.publishing = Publishing(
+            config.max_event,
+            tracker,
+            raft,
+            links,
+            modes,
+            self.counters,
+            output,
+            self._lowest_version,
+            lambda: self.handover.is_pending,
+        )
         self.membership_changes = MembershipChanges(raft, links, neighbours, delivery)
         self.exchange = MemberExchange(
             raft, state, links, neighbours, self.membership_changes, self.publishing, output, faults

@@ -18,11 +18,13 @@ from fyrehose_twisted._native import mypyc_attr
 from fyrehose_twisted.consensus.messages import (
     AppendEntries,
     AppendEntriesReply,
+    ForcedRequestVote,
     InstallSnapshot,
     InstallSnapshotReply,
     MemberId,
     RequestVote,
     RequestVoteReply,
+    StartElection,
 )
 from fyrehose_twisted.effects import Address, Peer
 from fyrehose_twisted.interfaces import IEventHistory, ILinkNode, IReplicatedState, Outputs
@@ -118,6 +120,8 @@ class ClusterNode:
             AppendEntries: exchange.append_entries_received,
             Publish: self._publishing.publish_received,
             RequestVote: exchange.request_vote_received,
+            ForcedRequestVote: exchange.request_vote_received,
+            StartElection: exchange.start_election_received,
             Heartbeat: exchange.heartbeat_received,
             FetchEvents: transfer.fetch_received,
             FetchState: components.state_transfer.fetch_received,
@@ -195,6 +199,7 @@ class ClusterNode:
             self._check_at,
             self._publishing.resend_at,
             self._lifecycle.leave_deadline,
+            self.components.handover.deadline,
         )
 
     def state(self, now: float) -> NodeStatus:
@@ -274,6 +279,17 @@ class ClusterNode:
         self._drain_needed = True
         self._now = now
         self._lifecycle.reform(now)
+
+    def transfer_leadership(self, name: str | None, now: float) -> str:
+        """Order a member to take over the leadership from this node; return its name.
+
+        :param name: the member; ``None`` for the one with the longest log.
+        :raises NotLeader: if this node does not lead.
+        :raises NoSuccessor: if that is no other member, or one that cannot take over.
+        """
+        self._drain_needed = True
+        self._now = now
+        return self.components.handover.order(name, now)
 
     # Inputs
 
@@ -392,6 +408,8 @@ class ClusterNode:
         now, raft, components = self._now, self._raft, self.components
         membership_changes = components.membership_changes
         components.state.compact()
+        if components.handover.proceed(now):
+            self._publishing.resend_all()
         self._publishing.forward()
         while True:
             raft.flush(now)

@@ -39,6 +39,7 @@ class Publishing:
     :param max_event: maximum size of an event in bytes.
     :param tracker: requests in progress.
     :param lowest_version: returns the lowest version of the extension that the known members announce, if any.
+    :param is_handing_over: returns whether another node is about to lead; nothing is proposed meanwhile.
     :ivar resend_at: time at which :meth:`resend_all` is due.
     """
 
@@ -52,6 +53,7 @@ class Publishing:
         counters: Counters,
         output: NodeOutput,
         lowest_version: Callable[[], int | None],
+        is_handing_over: Callable[[], bool],
     ) -> None:
         self.resend_at = inf
         self._lowest_version = lowest_version
@@ -64,6 +66,7 @@ class Publishing:
         self._output = output
         self._unsent_runs: list[PublisherRun] = []
         self._known_leader: MemberId | None = None
+        self._is_handing_over = is_handing_over
 
     # Requests
 
@@ -179,6 +182,8 @@ class Publishing:
         if leader != self._known_leader:
             self._known_leader = leader
             self.resend_all()
+        if raft.is_leader and self._is_handing_over():
+            return
         requests, self._unsent_runs = self._unsent_runs, []
         if tracker.queue.pending_events:
             requests.extend(tracker.take_runs())

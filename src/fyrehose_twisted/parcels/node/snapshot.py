@@ -41,7 +41,11 @@ def snapshot(
         quorum=0 if membership is None else membership.quorum,
         members=tuple(
             MemberStatus(
-                one.name, f"{one.incarnation:016x}", format_address(address), one == me or neighbours.is_alive(one, now)
+                one.name,
+                f"{one.incarnation:016x}",
+                format_address(address),
+                one == me or neighbours.is_alive(one, now),
+                *((raft.term, held[1], 0) if one == me else _reported(neighbours.reported(one), held[1])),
             )
             for one, address in (() if membership is None else membership.members)
         ),
@@ -59,3 +63,10 @@ def snapshot(
         ),
         counters=counters,
     )
+
+
+def _reported(progress: tuple[int, int] | None, sequence: int) -> tuple[int | None, int | None, int | None]:
+    """Return term, sequence number and lag of a member behind ``sequence``."""
+    if progress is None:
+        return None, None, None
+    return *progress, max(0, sequence - progress[1])

@@ -22,6 +22,12 @@ class MemberStatus(NamedTuple):
     """``HOST:PORT``."""
     alive: bool
     """Whether it was heard in the last 5 s."""
+    term: int | None
+    """Term that it reported, up to a second ago; ``None`` before the first report."""
+    sequence: int | None
+    """Last event that it reported to have."""
+    lag: int | None
+    """Events that this node has and it has not reported."""
 
 
 class NeighbourStatus(NamedTuple):

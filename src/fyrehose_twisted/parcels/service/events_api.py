@@ -11,8 +11,15 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from fyrehose_twisted.errors import FyrehoseError, MessageTooLarge, NotOrdered, PublishQueueFull, StateUnavailable
-from fyrehose_twisted.interfaces import IEventListener, IOrderedEvents, IStateHolder
+from fyrehose_twisted.errors import (
+    FyrehoseError,
+    MessageTooLarge,
+    NotLeader,
+    NotOrdered,
+    PublishQueueFull,
+    StateUnavailable,
+)
+from fyrehose_twisted.interfaces import IClusterOperator, IEventListener, IOrderedEvents, IStateHolder
 from fyrehose_twisted.net.node_service import Observers
 from fyrehose_twisted.net.stream_driver import StreamDriver
 from fyrehose_twisted.parcels.client.publications import (
@@ -34,11 +41,12 @@ EVENT_OVERHEAD = 8
 """Maximum overhead of an event in a parcel, in bytes."""
 
 
-@implementer(IOrderedEvents, IStateHolder)
+@implementer(IOrderedEvents, IStateHolder, IClusterOperator)
 class OrderedEventsMixin:
     """Implementation of :class:`~fyrehose_twisted.interfaces.IOrderedEvents`.
 
-    It also implements :class:`~fyrehose_twisted.interfaces.IStateHolder`.
+    It also implements :class:`~fyrehose_twisted.interfaces.IStateHolder` and
+    :class:`~fyrehose_twisted.interfaces.IClusterOperator`.
 
     :ivar node: the node, once it is running.
     :ivar links: driver of its connections; ``None`` before the start.
@@ -167,6 +175,15 @@ class OrderedEventsMixin:
             self.log.warn("forcing a new cluster {cluster} with this node alone", cluster=self.config.cluster)
             self.node.reform(self.links.now())
             self.links.flush_soon()
+
+    def transfer_leadership(self, name: str | None = None) -> str:
+        """See :meth:`~fyrehose_twisted.interfaces.IClusterOperator.transfer_leadership`."""
+        if self.node is None or self.links is None:
+            raise NotLeader(None)
+        successor = self.node.transfer_leadership(name, self.links.now())
+        self.log.info("{name} is ordered to take over the leadership", name=successor)
+        self.links.flush_soon()
+        return successor
 
     def _publish(self, events: Sequence[bytes], run: PublisherRun | None = None) -> Deferred[list[int]]:
         node, links = self.node, self.links

@@ -207,21 +207,16 @@ class StatesAgree(ClusterInvariant):
                 self.violated(f"the state after event {application.sequence} is not what the events result in", host)
 
     def incomplete(self) -> list[Host]:
-        """Return the members whose state lacks events although another member's is complete."""
+        """Return the members whose state lacks events."""
         members = self.participants.members()
-        states = [(host, application.is_complete) for host, application, _ in self._states() if host in members]
-        return [host for host, complete in states if not complete] if any(complete for _, complete in states) else []
-
-    def lost(self) -> bool:
-        """Return whether no member holds a complete state, because none did when the last one with it crashed."""
-        return not any(application.is_complete for _, application, _ in self._states())
+        return [host for host, application, _ in self._states() if host in members and not application.is_complete]
 
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
         self.sample()
         if not self.participants.quorum_lost():
             for host in self.incomplete():
-                self.violated("the state lacks events, and another member has them", host)
+                self.violated("the state lacks events", host)
 
     def _states(self) -> Iterator[tuple[Host, ApplicationState, EventChain]]:
         for host in self.participants.hosts:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from random import Random
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.errors import FyrehoseError, NoSuccessor, NotLeader
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.events import MembershipChanged, PublishConfirmed, PublishUnconfirmed
 from fyrehose_twisted.parcels.node.node import ClusterNode
@@ -88,6 +89,7 @@ class Participants(Observer):
     :ivar conditions: what each conditional publisher expects.
     :ivar unexpected: publishers that were told that their condition had failed.
     :ivar reads: reads under way, each with :attr:`last_confirmed` at its start, by token.
+    :ivar transfers: number of leaders that were ordered to let another node lead.
     :ivar last_confirmed: highest number that was acknowledged or read.
     """
 
@@ -105,6 +107,7 @@ class Participants(Observer):
         self.unexpected: set[str] = set()
         self.reads: dict[int, int] = {}
         self.last_confirmed = 0
+        self.transfers = 0
         self._numbers = count(1)
         self._tokens = count(1)
         self._membership: MembershipChanged | None = None
@@ -136,6 +139,15 @@ class Participants(Observer):
     def forget_membership(self) -> None:
         """Track a cluster that the operator has re-created."""
         self._membership, self._index = None, -1
+
+    # The operator
+
+    def transfer_leadership(self, node: ClusterNode, now: float) -> None:
+        """Order any other member to take over, if this node leads."""
+        others = [member.name for member in sorted(node.components.raft.members) if member != node.components.raft.me]
+        with suppress(NotLeader, NoSuccessor):
+            node.transfer_leadership(self.rng.choice([None, *others]), now)
+            self.transfers += 1
 
     # Applications
 

@@ -283,7 +283,24 @@ class ReplicatedStates(Storm):
     def statistics(self) -> Counter[str]:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         fetched = sum(host.node.counters.states_fetched for host in self.participants.hosts if host.up)
-        return super().statistics() + Counter({"states fetched": fetched, "lost states": int(self.states.lost())})
+        return super().statistics() + Counter({"states fetched": fetched})
+
+
+class Transfers(Storm):
+    """The operator transfers the leadership to one member after another in a storm."""
+
+    name = "parcels.transfers"
+    duration = 100.0
+
+    def arrange(self) -> None:
+        """See :class:`ClusterScenario`."""
+        for host in self.participants.hosts:
+            order = partial(self.operate, host, "transfer the leadership", self.participants.transfer_leadership)
+            self.repeat(2.0, order)
+
+    def statistics(self) -> Counter[str]:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        return super().statistics() + Counter({"transfers": self.participants.transfers})
 
 
 class Unresponsive(ClusterScenario):
@@ -529,6 +546,7 @@ SCENARIOS: tuple[type[Scenario], ...] = (
     Conditions,
     LinearizableReads,
     ReplicatedStates,
+    Transfers,
     Unresponsive,
     MinorityLoss,
     Blackout,

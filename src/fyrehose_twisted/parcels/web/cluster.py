@@ -5,6 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
+from fyrehose_twisted.errors import NoSuccessor, NotLeader
 from fyrehose_twisted.interfaces import IOrderedEvents
 from fyrehose_twisted.parcels.client.event_ids import cluster_id_members
 from fyrehose_twisted.parcels.node.status import NodeStatus
@@ -37,6 +38,20 @@ class ClusterResource:
         if state.mode == Mode.WRK.value:
             return json_response(content)
         return json_response(content, HTTPStatus.SERVICE_UNAVAILABLE, RETRY_AFTER)
+
+    def transfer(self, request: WebRequest) -> HttpResponse:
+        """Order another member to take over the leadership."""
+        query_params(request)
+        name = json_object(request, "to").get("to")
+        if name is not None and not isinstance(name, str):
+            raise bad_request("to must be the name of a member")
+        try:
+            successor = self._node.transfer_leadership(name)
+        except NotLeader as error:
+            raise HttpError(HTTPStatus.CONFLICT, "not-leader", str(error), leader=error.leader) from None
+        except NoSuccessor as error:
+            raise HttpError(HTTPStatus.CONFLICT, "no-successor", str(error)) from None
+        return json_response({"to": successor}, HTTPStatus.ACCEPTED)
 
     def reform(self, request: WebRequest) -> HttpResponse:
         """Bootstrap a new cluster with this node alone."""

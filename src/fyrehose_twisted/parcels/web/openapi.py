@@ -55,7 +55,21 @@ _EVENT = object_schema(
     additionalProperties=False,
     oneOf=[{"required": ["data"]}, {"required": ["json"]}],
 )
-_MEMBER = object_schema({"name": TEXT, "incarnation": TEXT, "address": TEXT, "alive": FLAG})
+_MEMBER = object_schema(
+    {
+        "name": TEXT,
+        "incarnation": TEXT,
+        "address": TEXT,
+        "alive": FLAG,
+        "term": {**COUNT, "type": ["integer", "null"]},
+        "sequence": {**COUNT, "type": ["integer", "null"], "description": "last event that it reported to have"},
+        "lag": {
+            **COUNT,
+            "type": ["integer", "null"],
+            "description": "events of this node that it has not reported",
+        },
+    }
+)
 _NEIGHBOUR = object_schema(
     {
         "name": TEXT,
@@ -117,6 +131,7 @@ _SCHEMAS = {
         additionalProperties=False,
     ),
     "Reform": object_schema({"reform": TEXT}, additionalProperties=False),
+    "Transfer": object_schema({"to": TEXT}, ("to",), additionalProperties=False),
 }
 
 
@@ -257,6 +272,19 @@ def _callbacks() -> dict[str, dict[str, Schema]]:
     return {"/callbacks": {"get": listed, "post": post}, "/callbacks/{id}": {"get": get, "delete": delete}}
 
 
+def _transfer() -> dict[str, dict[str, Schema]]:
+    post = {
+        "operationId": "transfer",
+        "summary": "Order another member to take over the leadership from this node",
+        "requestBody": request_body({"application/json": ref("Transfer")}),
+        "responses": {
+            "202": json_content("the order was given", object_schema({"to": TEXT})),
+            **error_responses(403, 409),
+        },
+    }
+    return {"/cluster/transfer": {"post": post}}
+
+
 def _others() -> dict[str, dict[str, Schema]]:
     reform = {
         "operationId": "reform",
@@ -278,10 +306,11 @@ def _others() -> dict[str, dict[str, Schema]]:
     }
 
 
-def describe_openapi(config: WebConfig, *, callbacks: bool, state: bool, token: bool) -> Schema:
+def describe_openapi(config: WebConfig, *, callbacks: bool, operator: bool, state: bool, token: bool) -> Schema:
     """Return the OpenAPI description.
 
     :param callbacks: whether the API includes ``/callbacks``.
+    :param operator: whether it includes ``/cluster/transfer``.
     :param state: whether it includes ``/state``.
     :param token: whether requests need a token.
     """
@@ -289,6 +318,7 @@ def describe_openapi(config: WebConfig, *, callbacks: bool, state: bool, token: 
         "/events": _events(config),
         **(_callbacks() if callbacks else {}),
         **(_state() if state else {}),
+        **(_transfer() if operator else {}),
         **_others(),
     }
     about = "A node of a cluster that orders events."

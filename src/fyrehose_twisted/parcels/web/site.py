@@ -6,7 +6,7 @@ from typing import Any
 
 from prometheus_client.registry import Collector
 
-from fyrehose_twisted.interfaces import IOrderedEvents, IStateHolder
+from fyrehose_twisted.interfaces import IClusterOperator, IOrderedEvents, IStateHolder
 from fyrehose_twisted.parcels.web.cluster import ClusterResource
 from fyrehose_twisted.parcels.web.config import WebConfig
 from fyrehose_twisted.parcels.web.event_stream import EventBroadcaster
@@ -47,6 +47,9 @@ def site(
         Route("/health", {b"GET": cluster.health}, open=True),
         Route("/metrics", {b"GET": MetricsPage(metrics).get}),
     ]
+    operator = IClusterOperator.providedBy(node)
+    if operator:
+        routes.append(Route("/cluster/transfer", {b"POST": cluster.transfer}))
     holder: Any = node
     holds_state = IStateHolder.providedBy(node) and holder.holds_state
     if holds_state:
@@ -57,7 +60,9 @@ def site(
             Route("/callbacks", {b"GET": registered.list, b"POST": registered.post}),
             Route("/callbacks/{id}", {b"GET": registered.get, b"DELETE": registered.delete}),
         ]
-    description = describe_openapi(config, callbacks=callbacks is not None, state=holds_state, token=token is not None)
+    description = describe_openapi(
+        config, callbacks=callbacks is not None, operator=operator, state=holds_state, token=token is not None
+    )
     routes += [
         Route("/openapi.json", {b"GET": constant_page(description)}, open=True),
         Route("/", {b"GET": constant_page({"links": [route.name for route in routes] + ["/openapi.json"]})}),

@@ -15,10 +15,12 @@ from typing import NamedTuple
 from fyrehose_twisted.consensus.messages import (
     AppendEntries,
     AppendEntriesReply,
+    ForcedRequestVote,
     InstallSnapshot,
     InstallSnapshotReply,
     RequestVote,
     RequestVoteReply,
+    StartElection,
 )
 from fyrehose_twisted.effects import Address
 
@@ -38,7 +40,7 @@ HEARTBEAT_INTERVAL = 1.0
 """Seconds between heartbeats (document 004, "Work phase")."""
 CONDITIONS_VERSION = 2
 """Lowest :attr:`Extension.version` of nodes that know :attr:`PublisherRun.expect`, runs without events, and
-:class:`FetchState`."""
+:class:`FetchState`, and can transfer their leadership."""
 NEIGHBOUR_TIMEOUT = 5.0
 """Seconds of silence after which a node is removed (document 004, "Work phase")."""
 
@@ -306,4 +308,6 @@ Message = (
     | FetchEventsReply
     | FetchState
     | FetchStateReply
+    | StartElection
+    | ForcedRequestVote
 )

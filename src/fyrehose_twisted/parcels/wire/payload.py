@@ -9,6 +9,7 @@ from fyrehose_twisted.consensus.messages import (
     AppendEntries,
     AppendEntriesReply,
     EntryKind,
+    ForcedRequestVote,
     InstallSnapshot,
     InstallSnapshotReply,
     LogEntry,
@@ -16,6 +17,7 @@ from fyrehose_twisted.consensus.messages import (
     Membership,
     RequestVote,
     RequestVoteReply,
+    StartElection,
 )
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import UnencodableMessage
@@ -279,6 +281,8 @@ WIRE_NAMES: dict[type[Any], str] = {
     FetchEventsReply: "Fetched",
     FetchState: "FetchState",
     FetchStateReply: "FetchedState",
+    StartElection: "TakeOver",
+    ForcedRequestVote: "VoteOrdered",
 }
 """Names of extension types in heads. They are part of the protocol and independent of class names."""
 

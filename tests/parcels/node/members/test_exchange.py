@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from parcels.harness import Host, Net
 from parcels.node.harness import connect, counter, delivered, join, members, mode
 
@@ -7,16 +8,21 @@ from fyrehose_twisted.consensus.messages import (
     AppendEntries,
     AppendEntriesReply,
     EntryKind,
+    ForcedRequestVote,
     InstallSnapshot,
     InstallSnapshotReply,
     LogEntry,
+    MemberId,
     RequestVote,
     RequestVoteReply,
+    StartElection,
 )
+from fyrehose_twisted.errors import NoSuccessor, NotLeader
 from fyrehose_twisted.parcels.events import PublishConfirmed
 from fyrehose_twisted.parcels.wire.messages import (
     FetchEvents,
     FetchEventsReply,
+    Heartbeat,
     Hello,
     Mode,
     Parcel,
@@ -146,3 +152,86 @@ def test_append_entries_of_a_node_without_a_cluster_id_are_refused(net: Net) -> 
     assert end.closed_by_peer
     assert ivan.node.term == 1
     assert mode(ivan) is Mode.WRK
+
+
+def leads(host: Host, net: Net) -> bool:
+    return bool(host.node.state(net.now).leader == host.node.components.raft.me.name)
+
+
+def test_the_leadership_is_transferred_without_a_failed_event(trio: tuple[Host, Host, Host], net: Net) -> None:
+    ivan, boris, vera = trio
+    term = ivan.node.term
+    ivan.call("publish", [b"before"], 1)
+    assert ivan.node.transfer_leadership("Vera", net.now) == "Vera"
+    ivan.flush()
+    ivan.call("publish", [b"meanwhile"], 2)
+    boris.call("publish", [b"elsewhere"], 3)
+    assert net.run(1.0, lambda: leads(vera, net))
+    net.run(1.0)
+    assert (vera.node.term, ivan.node.state(net.now).leader) == (term + 1, "Vera")
+    assert {one.token for one in (*ivan.of(PublishConfirmed), *boris.of(PublishConfirmed))} == {1, 2, 3}
+    assert sorted(delivered(vera)) == [b"before", b"elsewhere", b"meanwhile"]
+
+
+def test_only_the_leader_transfers_the_leadership_and_only_to_another_member(
+    trio: tuple[Host, Host, Host], net: Net
+) -> None:
+    ivan, boris, _ = trio
+    with pytest.raises(NotLeader, match="Ivan leads: ask it") as raised:
+        boris.node.transfer_leadership(None, net.now)
+    assert raised.value.leader == "Ivan"
+    for name in ("Ivan", "Olga"):
+        with pytest.raises(NoSuccessor, match=f"'{name}' is no other member; they are Boris, Vera"):
+            ivan.node.transfer_leadership(name, net.now)
+    for known in ivan.node.components.neighbours:
+        known.info = known.info._replace(ours=known.info.ours._replace(version=1))
+    with pytest.raises(NoSuccessor, match="no other member runs a version that can take over"):
+        ivan.node.transfer_leadership(None, net.now)
+
+
+def test_a_leader_continues_if_its_successor_does_not_take_over(trio: tuple[Host, Host, Host], net: Net) -> None:
+    ivan, _, vera = trio
+    vera.node.components.raft.start_election_received = lambda *arguments: None
+    ivan.call("transfer_leadership", "Vera")
+    ivan.call("publish", [b"x"], 1)
+    assert net.run(20.0, lambda: bool(ivan.of(PublishConfirmed)))
+    assert not leads(vera, net)
+
+
+def test_a_stranger_cannot_order_an_election(trio: tuple[Host, Host, Host], net: Net) -> None:
+    ivan = trio[0]
+    term = ivan.node.term
+    for message in (StartElection(term), ForcedRequestVote(term + 1, 99, 99)):
+        end = connect(net, ivan)
+        end.send(message)
+        net.run(0.1)
+        assert isinstance(end.take()[-1], Refused)
+    net.run(5.0)
+    assert (ivan.node.term, leads(ivan, net)) == (term, True)
+
+
+def test_members_tell_term_and_last_event(trio: tuple[Host, Host, Host], net: Net) -> None:
+    ivan, boris, _ = trio
+    ivan.call("publish", [b"1", b"2"], 1)
+    net.run(2.5)
+    found = boris.node.state(net.now)
+    assert [(one.name, one.term, one.sequence, one.lag) for one in found.members] == [
+        (name, found.term, 2, 0) for name in ("Boris", "Ivan", "Vera")
+    ]
+    boris.node.components.neighbours.heartbeat_received(Heartbeat(Mode.WRK, 1, 1), found_member(boris, "Vera"))
+    [vera] = [one for one in boris.node.state(net.now).members if one.name == "Vera"]
+    assert (vera.term, vera.sequence, vera.lag) == (1, 1, 1)
+
+
+def found_member(host: Host, name: str) -> MemberId:
+    [member] = [one for one in host.node.components.raft.members if one.name == name]
+    return member
+
+
+def test_the_first_election_of_new_members_needs_no_new_connections(trio: tuple[Host, Host, Host], net: Net) -> None:
+    ivan, boris, vera = trio  # The others said their Hello before they had joined.
+    ivan.up = False
+    assert net.run(20.0, lambda: leads(boris, net) or leads(vera, net))
+    assert (
+        not boris.node.components.faults.counts["other-founding"] + vera.node.components.faults.counts["other-founding"]
+    )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from parcels.counter import Sum
 from parcels.harness import Host, Net
-from parcels.node.harness import join
+from parcels.node.harness import join, members, warnings
 
 from fyrehose_twisted.consensus.messages import MemberId
 from fyrehose_twisted.parcels.config import NodeConfig
@@ -25,6 +25,9 @@ class Digits(Sum):
 
     def snapshot(self) -> bytes:
         return b"%0100000d" % self.total
+
+    def restore(self, data: bytes) -> None:
+        super().restore(data.lstrip(b"0") or b"0")
 
 
 @pytest.fixture
@@ -97,6 +100,35 @@ def test_a_node_sends_no_state_that_has_failed_or_is_too_large(
         assert ask(net, end, FetchState(0, 0)) == NOT_HELD
     publish(net, host, b"no number")
     assert ask(net, end, FetchState(0, 0)) == NOT_HELD
+
+
+def test_a_node_becomes_a_member_once_it_has_the_state(net: Net, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(net, host, b"5", b"7")
+    asked: list[float] = []
+
+    def fetch_received(message: FetchState, caller: Any, now: float) -> None:
+        asked.append(now)
+
+    handlers = host.node._request_handlers
+    monkeypatch.setitem(handlers, FetchState, fetch_received)
+    net.node("Boris", 2, (1,), application=Digits(), join_events=0)
+    net.run(5.0)
+    assert asked
+    assert members(host) == ["Ivan"]
+    monkeypatch.undo()
+    assert net.run(5.0, lambda: members(host) == ["Boris", "Ivan"])
+    assert net.hosts["Boris"].node.components.application_state.is_complete
+
+
+def test_a_node_that_gets_no_state_becomes_a_member_nevertheless(net: Net) -> None:
+    without = net.node("Ivan", 1, bootstrap=True)
+    net.run(2)
+    publish(net, without, b"5", b"7")
+    joining = net.node("Boris", 2, (1,), application=Digits(), join_events=0)
+    net.run(state_transfer.JOIN_PATIENCE - 2.0)
+    assert members(without) == ["Ivan"]
+    assert net.run(5.0, lambda: members(without) == ["Boris", "Ivan"])
+    assert "the state lacks events 1 to 2, and no node that can be reached has it" in warnings(joining)
 
 
 class Requester:

@@ -37,8 +37,6 @@ def events(state: Sum) -> Events:
 
 def test_delivered_events_are_applied_once_and_in_order(events: Events, state: Sum) -> None:
     events.deliver(b"1", b"2")
-    assert not events.application.is_complete
-    events.application.advance()
     events.deliver(b"3")
     events.application.advance()
     events.application.advance()
@@ -86,6 +84,23 @@ def test_a_snapshot_that_cannot_be_restored_is_reported(events: Events) -> None:
     [failed] = events.reported
     assert isinstance(failed, StateFailed)
     assert failed.text.startswith("it cannot restore 9 bytes from after event 5: ValueError: ")
+
+
+def test_events_are_applied_even_if_the_history_keeps_none_of_them(state: Sum) -> None:
+    events = Events(state)
+    events.delivery.history = EventWindow(1)
+    events.deliver(*[b"1"] * 50)
+    assert (state.total, events.application.is_complete) == (50, True)
+
+
+def test_a_state_that_lags_behind_catches_up_from_the_history(state: Sum) -> None:
+    events = Events(state)
+    events.deliver(b"1", b"2")
+    state.total, events.application.sequence = 0, 0
+    events.deliver(b"3")
+    assert (state.total, events.application.is_complete) == (0, False)
+    events.application.advance()
+    assert (state.total, events.application.is_complete) == (6, True)
 
 
 def test_a_state_misses_events_that_are_no_longer_held(events: Events, state: Sum) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.node.modes import ModeMachine
+from fyrehose_twisted.parcels.node.ordering.application_state import ApplicationState
 from fyrehose_twisted.parcels.node.ordering.cluster_state import ClusterState
 from fyrehose_twisted.parcels.wire.messages import (
     Extension,
@@ -27,13 +28,16 @@ class LocalNode:
     :ivar extension: its identity in the parcels of this implementation.
     """
 
-    def __init__(self, config: NodeConfig, state: ClusterState, modes: ModeMachine) -> None:
+    def __init__(
+        self, config: NodeConfig, state: ClusterState, application: ApplicationState, modes: ModeMachine
+    ) -> None:
         member = state.raft.me
         self.cluster = config.cluster
         self.secret = config.secret
         self.member = member
         self.extension = Extension(EXTENSION_VERSION, member.incarnation, config.cluster_tag)
         self._state = state
+        self._application = application
         self._modes = modes
         self._initial_info = NodeInfo(node_id(member.name), Mode.DSC, member.name, config.advertise, self.extension)
         self._id = self._initial_info.id
@@ -65,8 +69,15 @@ class LocalNode:
     # Messages
 
     def heartbeat(self) -> Heartbeat:
-        """Return a heartbeat."""
-        return Heartbeat(self._modes.mode, self._state.raft.term, self._state.sequence)
+        """Return a heartbeat.
+
+        The leader makes this node a member at a certain sequence number. So a node without the application's state
+        reports what its state contains, because members that crash then may have been the only ones with it.
+        """
+        raft, sequence = self._state.raft, self._state.sequence
+        if not raft.is_voter and self._application.is_awaited:
+            sequence = min(sequence, self._application.sequence)
+        return Heartbeat(self._modes.mode, raft.term, sequence)
 
     def discovery_request(self) -> Parcel:
         """Return a DscReq."""

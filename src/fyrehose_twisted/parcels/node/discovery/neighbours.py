@@ -21,6 +21,8 @@ class Neighbour:
     suspected: bool = False
     sequence: int = -1
     """Sequence number of its last delivered event, as reported; -1 before the first report."""
+    term: int = 0
+    """Term that it reported; 0 before the first report."""
     trusted: bool = False
     """Whether it proved the secret, or the operator configured its address."""
 
@@ -123,6 +125,11 @@ class Neighbours:
         known = [self._known[member.name] for member in members if member.name in self._known]
         return min((one.info.ours.version for one in known if one.info.ours is not None), default=None)
 
+    def reported(self, member: MemberId) -> tuple[int, int] | None:
+        """Return the term and the sequence number that a member reported last, if it did."""
+        known = self._known.get(member.name)
+        return None if known is None or known.member != member or known.sequence < 0 else (known.term, known.sequence)
+
     def remove(self, name: str) -> Neighbour | None:
         """Remove and return a node, if known."""
         return self._known.pop(name, None)
@@ -149,4 +156,4 @@ class Neighbours:
         """Record the mode and sequence number that a member reported."""
         known = self._known.get(member.name)
         if known is not None and known.member == member:
-            known.mode, known.sequence = beat.mode, beat.sequence
+            known.mode, known.term, known.sequence = beat.mode, beat.term, beat.sequence

@@ -23,7 +23,7 @@ from fyrehose_twisted.parcels.node.ordering.event_numbering import InvalidSnapsh
 from fyrehose_twisted.parcels.node.output import NodeOutput
 from fyrehose_twisted.parcels.node.peer_faults import PeerFaults
 from fyrehose_twisted.parcels.node.publishing import Publishing
-from fyrehose_twisted.parcels.wire.messages import Heartbeat, Mode
+from fyrehose_twisted.parcels.wire.messages import CONDITIONS_VERSION, Heartbeat, Mode
 
 _RAFT_REPLIES = (AppendEntriesReply, RequestVoteReply)
 
@@ -63,7 +63,12 @@ class MemberExchange:
             self.reply_peers[caller.member] = caller.peer
             self._raft.append_entries_received(message, caller.member, now)
 
-    def request_vote_received(self, message: RequestVote, caller: InboundPeer, now: float) -> None:
+    def start_election_received(self, message: StartElection, caller: InboundPeer, now: float) -> None:
+        """Process the order of the leader to take over."""
+        if caller.member is not None and self._is_same_cluster(caller):
+            self._raft.start_election_received(message, caller.member, now)
+
+    def request_vote_received(self, message: RequestVote | ForcedRequestVote, caller: InboundPeer, now: float) -> None:
         """Process a vote request."""
         if caller.member is not None and self._is_same_cluster(caller):
             self.reply_peers[caller.member] = caller.peer
@@ -106,6 +111,8 @@ class MemberExchange:
         if self._raft.membership is None and caller.cluster_id:
             state.adopt_cluster_id(caller.cluster_id)
             return True
+        if not caller.cluster_id and caller.member in self._raft.members:
+            caller.cluster_id = state.cluster_id  # It has joined since, as the membership says.
         if state.cluster_id and caller.cluster_id == state.cluster_id:
             return True
         # It is in no cluster, or in another one. Only a new Hello, on a new connection, can change that.
@@ -162,6 +169,10 @@ class MemberExchange:
             me = self._raft.me
             self._links.add_addresses((address for member, address in membership.members if member != me), now)
 
+    def _knows_transfers(self, member: MemberId) -> bool:
+        version = self._neighbours.lowest_version((member,))
+        return version is not None and version >= CONDITIONS_VERSION
+
     # Outputs
 
     def send_pending(self) -> None:
@@ -172,6 +183,6 @@ class MemberExchange:
                 asked = self.reply_peers.get(member)
                 if asked is not None and asked.number in links.inbound:
                     write(asked, message)
-            elif not isinstance(message, (ForcedRequestVote, StartElection)):  # No node transfers its leadership.
+            elif not isinstance(message, (ForcedRequestVote, StartElection)) or self._knows_transfers(member):
                 links.request(member, message)
         self._raft.outbox.clear()

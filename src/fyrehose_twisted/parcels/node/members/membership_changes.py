@@ -63,7 +63,7 @@ class MembershipChanges:
         """Propose the next membership change, if one is needed; return whether one was proposed."""
         self.review_due = False
         raft, ready_targets = self._raft, self._links.ready_targets
-        if not raft.is_leader:
+        if not raft.is_leader or raft.is_transferring:
             return False
         joining = [
             one

@@ -20,6 +20,8 @@ PART_BYTES = 49_152
 """Bytes of a state in one reply."""
 REPLY_TIMEOUT = 2.0
 """Seconds after which another node is asked."""
+JOIN_PATIENCE = 10.0
+"""Seconds for which a new node waits for the state before it becomes a member."""
 SNAPSHOT_LIFETIME = 10.0
 """Seconds for which one snapshot serves all that begin to ask for the state."""
 
@@ -50,6 +52,7 @@ class StateTransfer:
         self._output = output
         self._served: tuple[int, bytes] = (0, b"")
         self._served_at = -inf
+        self._lacking_since = inf
         self._source: MemberId | None = None
         self._tried: set[MemberId] = set()
         self._warned = False
@@ -61,9 +64,13 @@ class StateTransfer:
         application = self._application
         application.advance()
         if not application.is_held or application.is_complete:
-            self.deadline = inf
+            self.deadline = self._lacking_since = inf
             self._source = None
-        elif not application.misses_events:
+            application.is_overdue = False
+            return
+        self._lacking_since = min(self._lacking_since, now)
+        application.is_overdue = now - self._lacking_since >= JOIN_PATIENCE
+        if not application.misses_events:
             self.deadline = now
         elif now >= self.deadline or self._source not in self._links.ready_targets:
             self._ask_next(now)
@@ -128,6 +135,7 @@ class StateTransfer:
     def fetch_received(self, message: FetchState, caller: InboundPeer, now: float) -> None:
         """Send a part of the state to another node."""
         sequence, data = self._served
+        self._application.advance()
         if not message.offset or message.sequence != sequence:
             if now - self._served_at > SNAPSHOT_LIFETIME or not self._served_at:
                 taken = self._application.snapshot() if self._application.is_complete else None

@@ -30,6 +30,7 @@ class Delivery:
     :param join_events: events before its snapshot that a new node fetches when it joins.
     :ivar numbering: numbering state after the applied entries.
     :ivar last: sequence number of the last delivered event.
+    :ivar on_delivered: called with delivered events, before others can take their place in the history.
     :ivar backfill: backfill that has to finish before newer events are delivered.
     """
 
@@ -44,6 +45,7 @@ class Delivery:
         self.numbering = EventNumbering()
         self.history = history
         self.last: int = history.last
+        self.on_delivered: Callable[[EventBatch], None] | None = None
         self.backfill: EventBackfill | None = None
         self._counters = counters
         self._events = events
@@ -94,6 +96,8 @@ class Delivery:
         self._counters.delivered += len(events)
         self.last = events.last
         self._events.append(EventsDelivered(events))
+        if self.on_delivered is not None:
+            self.on_delivered(events)
 
     # Backfill
 
