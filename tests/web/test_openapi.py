@@ -15,7 +15,7 @@ from fyrehose_twisted.query.openapi import describe_openapi as describe_query
 
 DESCRIPTIONS = {
     "frontend": describe_frontend(FrontendConfig(), token=True),
-    "parcels": describe_parcels(WebConfig(), callbacks=True, token=True),
+    "parcels": describe_parcels(WebConfig(), callbacks=True, operator=True, state=True, token=True),
     "query": describe_query(QueryConfig(), token=True),
 }
 

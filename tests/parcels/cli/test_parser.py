@@ -176,4 +176,4 @@ def test_journal_records_of_a_cluster_are_printed_as_event_data() -> None:
     from fyrehose_twisted.parcels.wire.messages import Event
 
     payloads = [pack_event(Event(7, "p", 1, 1, b"bytes")), b"no event"]
-    assert cli._payload_reader(())("parcels://default", payloads) == [b"bytes", b"no event"]
+    assert cli._payload_reader(())("parcels://default", payloads).data == [b"bytes", b"no event"]
