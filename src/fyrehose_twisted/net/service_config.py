@@ -117,7 +117,9 @@ def _config_from(
     settings = {renamed.get(name, name): value for name, value in former.items() if name != "config"}
     if "config" in former:
         node = former["config"]
-        settings = {one.name: getattr(node, one.name) for one in fields(node)} | settings
+        # A service may have another default than its node.
+        chosen = {one.name: value for one in fields(node) if (value := getattr(node, one.name)) != _default(one)}
+        settings = chosen | settings
     return config_class(**settings)
 
 

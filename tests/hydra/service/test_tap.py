@@ -203,7 +203,7 @@ def test_startup_errors_are_reported_by_make_service(taken: int, tmp_path: Path)
 
 
 def test_options_make_a_node_service_with_links_irc_and_bots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "protocol_class", lambda name, base: ApplicationProtocol)
+    monkeypatch.setattr(base, "subclass_named", lambda option, name, base: ApplicationProtocol)
     service = service_of(
         "--link tcp:b:6174 --link tcp:c:6174:legacy=yes --link udp:b:1 --irc x:1 --channel #c --protocol app.Ours"
         " --bot fyrehose_twisted.hydra.irc.bots.Bot --state s --journal j --control 0"
