@@ -18,6 +18,8 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.net.addresses import format_address, ip_version
 from fyrehose_twisted.net.socket_activation import activated_socket, is_local, require_stream_socket
 
+MUTUAL_TLS = "mtls"
+"""The same as :data:`fyrehose_twisted.net.tls.endpoints.PREFIX`."""
 DEFAULT_SOCKET_MODE = "600"
 """Default mode of a Unix socket: accessible to its owner only."""
 
@@ -29,12 +31,14 @@ class ServerEndpoint(NamedTuple):
     :ivar address: listening address; ``None`` if unknown.
     :ivar local: whether the endpoint is reachable from this machine only.
     :ivar datagrams: whether the endpoint is a UDP port.
+    :ivar mutual: whether clients need a certificate.
     """
 
     description: str
     address: Address | None
     local: bool
     datagrams: bool = False
+    mutual: bool = False
 
 
 def parse_server_endpoint(option: str, text: str, example: str, *, datagrams: bool = False) -> ServerEndpoint:
@@ -51,7 +55,7 @@ def parse_server_endpoint(option: str, text: str, example: str, *, datagrams: bo
         return _activated_endpoint(option, parts)
     if kind == "udp" and not datagrams:
         raise ConfigurationError(f"--{option} {text!r} is a UDP port, which cannot be used here; choose {example}")
-    if kind in ("tcp", "tcp6", "ssl", "udp"):
+    if kind in ("tcp", "tcp6", "ssl", "udp", MUTUAL_TLS):
         return _port_endpoint(option, parts, example)
     if kind.startswith("["):
         raise ConfigurationError(
@@ -110,7 +114,7 @@ def _port_endpoint(option: str, parts: _EndpointParts, example: str) -> ServerEn
         interface = "::1" if parts.kind == "tcp6" else "127.0.0.1"
         text += ":interface=" + interface.replace(":", "\\:")
     local = ip_version(interface) is not None and ip_address(interface).is_loopback
-    return ServerEndpoint(text, (interface, int(port)), local, parts.kind == "udp")
+    return ServerEndpoint(text, (interface, int(port)), local, parts.kind == "udp", parts.kind == MUTUAL_TLS)
 
 
 def _endpoint_types() -> set[str]:
@@ -119,12 +123,12 @@ def _endpoint_types() -> set[str]:
 
 
 def require_protection(option: str, endpoint: ServerEndpoint, protected: bool, protection: str) -> None:
-    """Check that an unprotected endpoint is reachable from this machine only.
+    """Check that an endpoint is reachable from this machine only, unless it is protected or demands certificates.
 
     :param protection: options that would protect the endpoint.
     :raises ConfigurationError: if it is exposed.
     """
-    if not endpoint.local and not protected:
+    if not (endpoint.local or endpoint.mutual or protected):
         raise ConfigurationError(
             f"--{option} {endpoint.description} is not on loopback: give {protection}, or --open to leave it"
             " unprotected"
