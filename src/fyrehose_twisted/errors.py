@@ -147,6 +147,14 @@ class NoSuccessor(OperationalError):
     """No member can take over the leadership, or not the one that was named."""
 
 
+class NoSuchMember(OperationalError):
+    """An operator named a node that is no member of the cluster, or cannot be meant."""
+
+
+class RemovedFromCluster(OperationalError):
+    """The operator removed this node from its cluster."""
+
+
 class StateUnavailable(OperationalError):
     """A node has no usable state of the application at present.
 

@@ -426,6 +426,19 @@ class IClusterOperator(Interface):
         :raises NoSuccessor: if that is no other member, or one that cannot take over.
         """
 
+    def remove(name: str) -> None:
+        """Remove a member, which leaves and stops if it can be reached.
+
+        :raises NotLeader: if this node does not lead.
+        :raises NoSuchMember: if it is no other member.
+        """
+
+    def backup_head() -> Any:
+        """Return the :class:`~fyrehose_twisted.parcels.backup.BackupHead` of the present.
+
+        :raises StateUnavailable: if this node lacks events so far.
+        """
+
 
 class IFile(Interface):
     """Open file of a journal. Offsets and sizes are in bytes. Failures raise :class:`OSError`."""

@@ -394,3 +394,38 @@ def test_sigint_ends_follow_and_publish_cleanly(start: Start, start_cluster: Sta
     assert publisher.err.endswith("1 event, numbers 1 to 1\nfyrehose: 0 of 1 event not ordered: interrupted\n")
     assert follower.signal(signal.SIGINT).finish() == 0
     assert follower.err == ""
+
+
+def test_cluster_is_restored_from_a_backup_and_a_member_removed(
+    start: Start, make_nodes: StartCluster, tmp_path: Path
+) -> None:
+    cluster = make_nodes("east", "west", options=lambda node: ["--journal", f"kept-{node.name}"])
+    for node in cluster.values():
+        node.start()
+    cluster.wait_to_work()
+    for data in (b"1", b"2", b"3"):
+        cluster["east"].publish(data)
+    cluster.events(1, 3)
+    saved = tmp_path / "saved"
+    program = start("fyrehose", "parcels", "backup", saved, *urls([cluster["west"]]))
+    assert program.finish() == 0
+    assert program.out.endswith("3 events up to 3, without a state\n")
+
+    # The removed node ends without a failure, after which its supervisor would start it again.
+    leader = cluster.leader
+    (other,) = cluster.followers
+    program = start("fyrehose", "parcels", "remove", other.name, *urls(cluster.values()))
+    assert program.finish() == 0
+    assert program.out == f"{other.name} is removed; members are {leader.name}\n"
+    assert other.program.finish() == 0
+    assert "the operator removed this node from the cluster" in other.program.out
+    leader.program.signal(signal.SIGKILL).finish()
+
+    restored = "fyrehose", "parcels", "restore", saved, "kept-north", "--name", "north", "--advertise"
+    north = make_nodes("north", options=lambda node: ["--journal", "kept-north"])["north"]
+    program = start(*restored, north.address, cwd=tmp_path)
+    assert program.finish() == 0
+    north.start()
+    north.wait_to_work("north")
+    assert north.publish(b"4") == 4
+    assert [data for _, _, data in north.events(1, 4)] == ["1", "2", "3", "4"]

@@ -82,6 +82,10 @@ class StateFailed(NamedTuple):
     text: str
 
 
+class Removed(NamedTuple):
+    """The operator removed this node from the cluster. It leaves, and stops."""
+
+
 class OperatorWarning(NamedTuple):
     """Warning for the operator."""
 
@@ -98,5 +102,6 @@ NodeEvent = (
     | NeighbourRemoved
     | MembershipChanged
     | StateFailed
+    | Removed
     | OperatorWarning
 )

@@ -17,8 +17,19 @@ from twisted.internet.task import deferLater
 from twisted.web.client import HTTPConnectionPool
 from zope.interface import implementer
 
-from fyrehose_twisted.errors import EventsNotHeld, NoSuccessor, NotLeader, NotOrdered, SequenceChanged
+from fyrehose_twisted.consensus.messages import Membership
+from fyrehose_twisted.errors import (
+    EventsNotHeld,
+    NoSuccessor,
+    NoSuchMember,
+    NotLeader,
+    NotOrdered,
+    SequenceChanged,
+    StateUnavailable,
+)
 from fyrehose_twisted.interfaces import IClusterOperator, IOrderedEvents
+from fyrehose_twisted.parcels.backup import BackupHead
+from fyrehose_twisted.parcels.node.ordering.event_numbering import EventNumbering
 from fyrehose_twisted.parcels.node.status import MemberStatus, NeighbourStatus, NodeStatus
 from fyrehose_twisted.parcels.wire.messages import Event
 from fyrehose_twisted.web.site import WebSite
@@ -119,6 +130,19 @@ class Memory:
         if name not in (None, "node-2"):
             raise NoSuccessor(f"{name!r} is no other member")
         return "node-2"
+
+    def remove(self, name: str) -> None:
+        if self.mode != "Wrk":
+            raise NotLeader("node-7")
+        if name != "node-2":
+            raise NoSuchMember(f"{name!r} is no other member")
+
+    def backup_head(self) -> BackupHead:
+        if self.mode != "Wrk":
+            raise StateUnavailable("behind", "the node has events up to 7 so far")
+        return BackupHead(
+            "test", self.cluster_id, EventNumbering().dump(Membership(())), self.oldest, self.last, 0, None
+        )
 
     def no_quorum(self) -> None:
         """Lose the quorum."""

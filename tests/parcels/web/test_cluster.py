@@ -11,7 +11,8 @@ from parcels.web.harness import Memory, Serve, Served
 from prometheus_client.parser import text_string_to_metric_families
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.parcels.web import WebConfig
+from fyrehose_twisted.parcels.backup import unpack_events, unpack_head
+from fyrehose_twisted.parcels.web import WebConfig, backup
 
 inline = pytest_twisted.ensureDeferred
 
@@ -66,6 +67,48 @@ async def test_leadership_is_transferred_over_http(web: Served) -> None:
     web.node.mode = "Err"
     code, said = await transfer({})
     assert (code, said["error"], said["leader"]) == (409, "not-leader", "node-7")
+
+
+@inline
+async def test_member_is_removed_over_http(web: Served) -> None:
+    async def remove(body: Any) -> tuple[int, dict[str, Any]]:
+        answer = await web.ask("POST", "/cluster/remove", json.dumps(body).encode())
+        return answer.code, answer.json
+
+    assert await remove({"name": "node-2"}) == (202, {"removed": "node-2"})
+    code, said = await remove({"name": "node-3"})
+    assert (code, said["error"]) == (409, "no-such-member")
+    for body in ({}, {"name": 1}, [], {"name": "node-2", "now": True}):
+        assert (await remove(body))[0] == 400
+    web.node.mode = "Err"
+    code, said = await remove({"name": "node-2"})
+    assert (code, said["error"], said["leader"]) == (409, "not-leader", "node-7")
+
+
+@inline
+async def test_backup_has_a_head_and_pages_of_events(
+    web: Served, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backup, "PAGE_BYTES", 10)
+    memory.order(b"12345", b"67890", b"x" * 50, b"y")
+    answer = await web.ask("GET", "/backup")
+    assert (answer.code, answer.headers["content-type"]) == (200, "application/cbor")
+    head = unpack_head(answer.body)
+    assert (head.cluster, head.oldest, head.last, head.state) == ("test", 1, 4, None)
+    pages, first = [], 1
+    while first <= head.last:
+        events = unpack_events((await web.ask("GET", f"/backup/events?from={first}")).body)
+        pages.append([event.sequence for event in events])
+        first += len(events)
+    assert pages == [[1, 2], [3], [4]]
+    memory.forget(3)
+    answer = await web.ask("GET", "/backup/events?from=2")
+    assert (answer.code, answer.json["error"], answer.json["oldest"]) == (410, "not-held", 3)
+    for query in ("", "?from=0", "?from=1&to=2"):
+        assert (await web.ask("GET", f"/backup/events{query}")).code == 400
+    memory.no_quorum()
+    answer = await web.ask("GET", "/backup")
+    assert (answer.code, answer.json["error"]) == (503, "behind")
 
 
 @inline

@@ -34,6 +34,7 @@ from fyrehose_twisted.parcels.wire.messages import (
     MAX_DATA,
     MAX_EVENT,
     MAX_SEQUENCE,
+    Dismissal,
     Extension,
     FetchEvents,
     FetchEventsReply,
@@ -182,6 +183,7 @@ ours = st.one_of(
     st.builds(FetchEventsReply, small, st.lists(st.tuples(texts, numbers, numbers, octets), max_size=4).map(tuple)),
     st.builds(FetchState, numbers, numbers),
     st.builds(StartElection, numbers),
+    st.builds(Dismissal, numbers),
     st.builds(ForcedRequestVote, numbers, numbers, numbers),
     st.builds(FetchStateReply, numbers, numbers, numbers, st.booleans(), octets),
 )

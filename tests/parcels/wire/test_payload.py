@@ -31,6 +31,7 @@ from fyrehose_twisted.parcels.wire.messages import (
     MAX_DATA,
     MAX_EVENT,
     MAX_SEQUENCE,
+    Dismissal,
     FetchEvents,
     FetchEventsReply,
     FetchState,
@@ -101,6 +102,7 @@ EXAMPLES: list[tuple[Message, list[Any]]] = [
     (FetchStateReply(7, 4, 9, True, b"state"), [7, 4, 9, True, b"state"]),
     (StartElection(3), [3]),
     (ForcedRequestVote(4, 9, 3), [4, 9, 3]),
+    (Dismissal(4), [4]),
 ]
 
 ON_THE_WIRE = {
@@ -128,6 +130,7 @@ ON_THE_WIRE = {
             "FetchedState",
             "TakeOver",
             "VoteOrdered",
+            "Dismissed",
         ],
         strict=True,
     )

@@ -72,6 +72,27 @@ async def transfer_leadership(options: argparse.Namespace, client: ParcelsClient
         await deferLater(reactor, 0.05, lambda: None)
 
 
+async def remove(options: argparse.Namespace, client: ParcelsClient, reactor: Any) -> int:
+    """Run the command for one node and return its exit status.
+
+    :raises NotLeader: if the node does not lead.
+    """
+    end = reactor.seconds() + options.timeout
+    data = json.dumps({"name": options.member}).encode()
+    headers = {"Content-Type": "application/json"}
+    await client.nodes.request(NodeRequest("POST", "/cluster/remove", data, headers))
+    while True:
+        members = [member["name"] for member in (await client.cluster())["members"]]
+        if options.member not in members:
+            print_output(f"{options.member} is removed; members are {', '.join(members)}")
+            return 0
+        if reactor.seconds() > end:
+            return print_error(
+                f"{options.member} is still a member after {options.timeout:g} s; see the log of the leader"
+            )
+        await deferLater(reactor, 0.05, lambda: None)
+
+
 def _describe_cluster(state: dict[str, Any]) -> Iterable[str]:
     yield f"cluster {state['cluster']}, seen from {state['name']} ({state['incarnation']})"
     yield f"cluster id {cluster_id_member(state) or 'not known'}"

@@ -32,6 +32,19 @@ TRANSFER = (
     " lost. Pass the URLs of all nodes, so that the leader is among them."
 )
 
+REMOVE = (
+    "Remove a member from the cluster. It leaves and stops if it can be reached; otherwise the others go on without it"
+    " at once. Pass the URLs of all nodes, so that the leader is among them."
+)
+BACKUP = (
+    "Write a backup of a cluster to a file. It has the events that the node holds, the numbers and idempotency keys"
+    " that the cluster remembers, and the application's state, if the node has one."
+)
+RESTORE = (
+    "Write the files of a node that begins a new cluster from a backup. Numbers continue after the last one of the"
+    " backup, under a new cluster id."
+)
+
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`.
@@ -106,6 +119,23 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     transfer = command("transfer-leadership", _transfer_leadership, TRANSFER, 10.0)
     _add_nodes(transfer)
     transfer.add_argument("--to", metavar="NAME", help="member that takes over [the one with the longest log]")
+
+    remove = command("remove", _remove, REMOVE, 10.0)
+    remove.add_argument("member", metavar="NAME", help="member to remove")
+    _add_nodes(remove)
+
+    backup = command("backup", _back_up, BACKUP, 30.0)
+    backup.add_argument("file", metavar="FILE", help="file for the backup")
+    _add_nodes(backup)
+
+    restored = inner.add_parser("restore", help=RESTORE.partition(".")[0] + ".", description=RESTORE)
+    restored.set_defaults(command=_restore, run=None)
+    restored.add_argument("file", metavar="FILE", help="file of `fyrehose parcels backup`")
+    restored.add_argument("directory", metavar="DIRECTORY", help="directory for the node's journal; empty or missing")
+    restored.add_argument("-n", "--name", required=True, metavar="NAME", help="name of the node")
+    restored.add_argument(
+        "--advertise", default=NODE, metavar="HOST:PORT", help="address that the node will advertise [%(default)s]"
+    )
 
     reform = command("reform", _reform, REFORM, 10.0)
     reform.add_argument("--http", required=True, type=_url, metavar="URL", help="node that continues")
@@ -199,12 +229,28 @@ async def _cluster(options: argparse.Namespace, reactor: Any) -> int:
 
 
 async def _transfer_leadership(options: argparse.Namespace, reactor: Any) -> int:
-    from fyrehose_twisted.errors import NotLeader
-
     async def act(client: ParcelsClient) -> int:
         from fyrehose_twisted.parcels.cli.cluster import transfer_leadership
 
         return await transfer_leadership(options, client, reactor)
+
+    return await _with_leader(options, reactor, act)
+
+
+async def _remove(options: argparse.Namespace, reactor: Any) -> int:
+    async def act(client: ParcelsClient) -> int:
+        from fyrehose_twisted.parcels.cli.cluster import remove
+
+        return await remove(options, client, reactor)
+
+    return await _with_leader(options, reactor, act)
+
+
+async def _with_leader(
+    options: argparse.Namespace, reactor: Any, act: Callable[[ParcelsClient], Coroutine[Any, Any, int]]
+) -> int:
+    """Run ``act`` with a client of each node in turn, until one of them leads."""
+    from fyrehose_twisted.errors import NotLeader
 
     urls = options.http or [HTTP]
     for url in urls[:-1]:
@@ -215,6 +261,21 @@ async def _transfer_leadership(options: argparse.Namespace, reactor: Any) -> int
             continue
     options.http = urls[-1:]
     return await _with_client(options, reactor, act)
+
+
+async def _back_up(options: argparse.Namespace, reactor: Any) -> int:
+    async def act(client: ParcelsClient) -> int:
+        from fyrehose_twisted.parcels.cli.backup import back_up
+
+        return await back_up(options, client)
+
+    return await _with_client(options, reactor, act)
+
+
+async def _restore(options: argparse.Namespace, reactor: Any) -> int:
+    from fyrehose_twisted.parcels.cli.backup import restore_backup
+
+    return await restore_backup(options)
 
 
 async def _reform(options: argparse.Namespace, reactor: Any) -> int:

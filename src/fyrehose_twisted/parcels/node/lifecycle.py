@@ -54,11 +54,11 @@ class Lifecycle:
 
     # Commands
 
-    def leave(self, now: float) -> None:
+    def leave(self, now: float, reason: str = "it was asked to stop") -> None:
         """Leave the cluster and stop."""
         if self._modes.is_final:
             return
-        self._fire("left", "it was asked to stop", now)
+        self._fire("left", reason, now)
         self._tracker.abandon_all("this node stops")
         self._heartbeats.send()
         self._raft.step_down(now)

@@ -27,8 +27,10 @@ from fyrehose_twisted.consensus.messages import (
     StartElection,
 )
 from fyrehose_twisted.effects import Address, Peer
+from fyrehose_twisted.errors import NoSuchMember, NotLeader
 from fyrehose_twisted.interfaces import IEventHistory, ILinkNode, IReplicatedState, Outputs
 from fyrehose_twisted.parcels.config import NodeConfig
+from fyrehose_twisted.parcels.events import Removed
 from fyrehose_twisted.parcels.node.components import NodeComponents
 from fyrehose_twisted.parcels.node.discovery.dial_target import DialState
 from fyrehose_twisted.parcels.node.discovery.links import InboundPeer
@@ -38,7 +40,9 @@ from fyrehose_twisted.parcels.node.persistent_state import PersistentState
 from fyrehose_twisted.parcels.node.snapshot import snapshot
 from fyrehose_twisted.parcels.node.status import NodeStatus
 from fyrehose_twisted.parcels.wire.messages import (
+    CONDITIONS_VERSION,
     HEARTBEAT_INTERVAL,
+    Dismissal,
     Event,
     FetchEvents,
     FetchEventsReply,
@@ -125,6 +129,7 @@ class ClusterNode:
             Heartbeat: exchange.heartbeat_received,
             FetchEvents: transfer.fetch_received,
             FetchState: components.state_transfer.fetch_received,
+            Dismissal: self._dismissed,
             InstallSnapshot: exchange.install_snapshot_received,
         }
         self._reply_handlers: dict[type, Callable[[Any, MemberId, float], bool]] = {
@@ -279,6 +284,33 @@ class ClusterNode:
         self._drain_needed = True
         self._now = now
         self._lifecycle.reform(now)
+
+    def remove(self, name: str, now: float) -> None:
+        """Remove a member, which leaves and stops if it can be reached.
+
+        :raises NotLeader: if this node does not lead.
+        :raises NoSuchMember: if it is no other member.
+        """
+        self._drain_needed = True
+        self._now = now
+        raft = self._raft
+        if not raft.is_leader:
+            raise NotLeader(None if raft.leader is None else raft.leader.name)
+        if name == self.me.name:
+            raise NoSuchMember(f"{name} leads: transfer the leadership first")
+        member = next((one for one in raft.members if one.name == name), None)
+        if member is None:
+            others = sorted(one.name for one in raft.members if one != self.me)
+            raise NoSuchMember(f"{name!r} is no other member; they are {', '.join(others) or 'none'}")
+        version = self.components.neighbours.lowest_version((member,))
+        if version is not None and version >= CONDITIONS_VERSION:
+            self._links.request(member, Dismissal(raft.term))
+        self.components.membership_changes.member_leaving(member)
+
+    def _dismissed(self, message: Dismissal, caller: InboundPeer, now: float) -> None:
+        if caller.member is not None and caller.member == self._raft.leader and message.term == self._raft.term:
+            self.components.output.events.append(Removed())
+            self._lifecycle.leave(now, "the operator removed it")
 
     def transfer_leadership(self, name: str | None, now: float) -> str:
         """Order a member to take over the leadership from this node; return its name.

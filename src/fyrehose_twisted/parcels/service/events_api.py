@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from fyrehose_twisted.consensus.messages import Membership
 from fyrehose_twisted.errors import (
     FyrehoseError,
     MessageTooLarge,
@@ -22,6 +23,7 @@ from fyrehose_twisted.errors import (
 from fyrehose_twisted.interfaces import IClusterOperator, IEventListener, IOrderedEvents, IStateHolder
 from fyrehose_twisted.net.node_service import Observers
 from fyrehose_twisted.net.stream_driver import StreamDriver
+from fyrehose_twisted.parcels.backup import BackupHead
 from fyrehose_twisted.parcels.client.publications import (
     Publication,
     check_event,
@@ -175,6 +177,34 @@ class OrderedEventsMixin:
             self.log.warn("forcing a new cluster {cluster} with this node alone", cluster=self.config.cluster)
             self.node.reform(self.links.now())
             self.links.flush_soon()
+
+    def remove(self, name: str) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IClusterOperator.remove`."""
+        if self.node is None or self.links is None:
+            raise NotLeader(None)
+        self.node.remove(name, self.links.now())
+        self.log.warn("{name} is removed by the operator", name=name)
+        self.links.flush_soon()
+
+    def backup_head(self) -> BackupHead:
+        """See :meth:`~fyrehose_twisted.interfaces.IClusterOperator.backup_head`."""
+        node = self.node
+        if node is None or not node.cluster_id:
+            raise StateUnavailable("no-cluster", "the node is in no cluster")
+        numbering = node.components.delivery.numbering
+        if node.sequence < numbering.sequence:
+            raise StateUnavailable("behind", f"the node has events up to {node.sequence:,} so far")
+        keeper = self._state_keeper
+        state = None if keeper is None or node.components.application_state.failure else keeper.take(node)
+        return BackupHead(
+            self.config.cluster,
+            format_cluster_id(node.cluster_id),
+            numbering.dump(Membership(())),
+            node.oldest,
+            node.sequence,
+            0 if state is None else state.sequence,
+            None if state is None else state.data,
+        )
 
     def transfer_leadership(self, name: str | None = None) -> str:
         """See :meth:`~fyrehose_twisted.interfaces.IClusterOperator.transfer_leadership`."""

@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.errors import FyrehoseError, RemovedFromCluster
 from fyrehose_twisted.interfaces import IEventListener
 from fyrehose_twisted.net.addresses import endpoint_factory_from, format_address, tcp_endpoint
 from fyrehose_twisted.net.listening import ListeningPorts
@@ -20,7 +20,13 @@ from fyrehose_twisted.net.node_service import NodeService
 from fyrehose_twisted.net.service_config import accepts_old_parameters
 from fyrehose_twisted.net.stream_driver import StreamDriver
 from fyrehose_twisted.parcels.client.publications import publish_error
-from fyrehose_twisted.parcels.events import EventsDelivered, EventsSkipped, PublishConfirmed, PublishUnconfirmed
+from fyrehose_twisted.parcels.events import (
+    EventsDelivered,
+    EventsSkipped,
+    PublishConfirmed,
+    PublishUnconfirmed,
+    Removed,
+)
 from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
 from fyrehose_twisted.parcels.service.config import DEFAULT_LISTEN, ParcelsConfig
@@ -206,8 +212,19 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
                 self.log.error("no node holds events {first:,} to {last:,} any more", first=first, last=last)
                 self._save()
                 self._observers.notify("events_skipped", first, last)
+            case Removed():
+                self._removed()
             case _:
                 log_event(self.log, event)
+
+    def _removed(self) -> None:
+        """Stop. That is no failure, after which a supervisor would start the node again."""
+        error = RemovedFromCluster("the operator removed this node from the cluster")
+        self.log.warn("stopping: {error}", error=error)
+        if self._on_failure is None:
+            self.reactor.stop()
+        else:
+            self._on_failure(error)
 
     def _save(self) -> None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
-from fyrehose_twisted.errors import NoSuccessor, NotLeader
+from fyrehose_twisted.errors import NoSuccessor, NoSuchMember, NotLeader
 from fyrehose_twisted.interfaces import IOrderedEvents
 from fyrehose_twisted.parcels.client.event_ids import cluster_id_members
 from fyrehose_twisted.parcels.node.status import NodeStatus
@@ -52,6 +52,20 @@ class ClusterResource:
         except NoSuccessor as error:
             raise HttpError(HTTPStatus.CONFLICT, "no-successor", str(error)) from None
         return json_response({"to": successor}, HTTPStatus.ACCEPTED)
+
+    def remove(self, request: WebRequest) -> HttpResponse:
+        """Remove a member."""
+        query_params(request)
+        name = json_object(request, "name").get("name")
+        if not isinstance(name, str):
+            raise bad_request("name is required: the name of a member")
+        try:
+            self._node.remove(name)
+        except NotLeader as error:
+            raise HttpError(HTTPStatus.CONFLICT, "not-leader", str(error), leader=error.leader) from None
+        except NoSuchMember as error:
+            raise HttpError(HTTPStatus.CONFLICT, "no-such-member", str(error)) from None
+        return json_response({"removed": name}, HTTPStatus.ACCEPTED)
 
     def reform(self, request: WebRequest) -> HttpResponse:
         """Bootstrap a new cluster with this node alone."""

@@ -131,6 +131,7 @@ _SCHEMAS = {
         additionalProperties=False,
     ),
     "Reform": object_schema({"reform": TEXT}, additionalProperties=False),
+    "Remove": object_schema({"name": TEXT}, additionalProperties=False),
     "Transfer": object_schema({"to": TEXT}, ("to",), additionalProperties=False),
 }
 
@@ -272,7 +273,7 @@ def _callbacks() -> dict[str, dict[str, Schema]]:
     return {"/callbacks": {"get": listed, "post": post}, "/callbacks/{id}": {"get": get, "delete": delete}}
 
 
-def _transfer() -> dict[str, dict[str, Schema]]:
+def _operator() -> dict[str, dict[str, Schema]]:
     post = {
         "operationId": "transfer",
         "summary": "Order another member to take over the leadership from this node",
@@ -282,7 +283,36 @@ def _transfer() -> dict[str, dict[str, Schema]]:
             **error_responses(403, 409),
         },
     }
-    return {"/cluster/transfer": {"post": post}}
+    remove = {
+        "operationId": "remove",
+        "summary": "Remove a member, which leaves and stops if it can be reached",
+        "requestBody": request_body({"application/json": ref("Remove")}),
+        "responses": {
+            "202": json_content("it is removed", object_schema({"removed": TEXT})),
+            **error_responses(403, 409),
+        },
+    }
+    head = {
+        "operationId": "backup",
+        "summary": "Get all but the events of a backup, for `fyrehose parcels backup`",
+        "responses": {"200": _cbor("head of the backup"), **error_responses(503)},
+    }
+    events = {
+        "operationId": "backupEvents",
+        "summary": "Get events of a backup, as many as one response takes",
+        "parameters": [{**query_parameter("from", "number of the first event", _SEQUENCE), "required": True}],
+        "responses": {"200": _cbor("consecutive events"), **error_responses(410)},
+    }
+    return {
+        "/cluster/transfer": {"post": post},
+        "/cluster/remove": {"post": remove},
+        "/backup": {"get": head},
+        "/backup/events": {"get": events},
+    }
+
+
+def _cbor(description: str) -> Schema:
+    return {"description": description, "content": {"application/cbor": {"schema": {}}}}
 
 
 def _others() -> dict[str, dict[str, Schema]]:
@@ -310,7 +340,7 @@ def describe_openapi(config: WebConfig, *, callbacks: bool, operator: bool, stat
     """Return the OpenAPI description.
 
     :param callbacks: whether the API includes ``/callbacks``.
-    :param operator: whether it includes ``/cluster/transfer``.
+    :param operator: whether it includes ``/cluster/transfer`` and ``/backup``.
     :param state: whether it includes ``/state``.
     :param token: whether requests need a token.
     """
@@ -318,7 +348,7 @@ def describe_openapi(config: WebConfig, *, callbacks: bool, operator: bool, stat
         "/events": _events(config),
         **(_callbacks() if callbacks else {}),
         **(_state() if state else {}),
-        **(_transfer() if operator else {}),
+        **(_operator() if operator else {}),
         **_others(),
     }
     about = "A node of a cluster that orders events."

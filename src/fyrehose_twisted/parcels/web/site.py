@@ -7,6 +7,7 @@ from typing import Any
 from prometheus_client.registry import Collector
 
 from fyrehose_twisted.interfaces import IClusterOperator, IOrderedEvents, IStateHolder
+from fyrehose_twisted.parcels.web.backup import BackupResource
 from fyrehose_twisted.parcels.web.cluster import ClusterResource
 from fyrehose_twisted.parcels.web.config import WebConfig
 from fyrehose_twisted.parcels.web.event_stream import EventBroadcaster
@@ -47,10 +48,16 @@ def site(
         Route("/health", {b"GET": cluster.health}, open=True),
         Route("/metrics", {b"GET": MetricsPage(metrics).get}),
     ]
+    holder: Any = node
     operator = IClusterOperator.providedBy(node)
     if operator:
-        routes.append(Route("/cluster/transfer", {b"POST": cluster.transfer}))
-    holder: Any = node
+        backup = BackupResource(holder)
+        routes += [
+            Route("/cluster/transfer", {b"POST": cluster.transfer}),
+            Route("/cluster/remove", {b"POST": cluster.remove}),
+            Route("/backup", {b"GET": backup.head}),
+            Route("/backup/events", {b"GET": backup.events}),
+        ]
     holds_state = IStateHolder.providedBy(node) and holder.holds_state
     if holds_state:
         routes.append(Route("/state", {b"GET": StateResource(holder, events).get}))

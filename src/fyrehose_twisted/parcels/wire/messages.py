@@ -288,6 +288,12 @@ class FetchStateReply(NamedTuple):
     data: bytes
 
 
+class Dismissal(NamedTuple):
+    """Order of the leader to leave the cluster and stop, because the operator removes the receiver."""
+
+    term: int
+
+
 Message = (
     Parcel
     | Hello
@@ -310,4 +316,5 @@ Message = (
     | FetchStateReply
     | StartElection
     | ForcedRequestVote
+    | Dismissal
 )

@@ -55,6 +55,7 @@ from fyrehose_twisted.parcels.wire.field_codecs import (
 from fyrehose_twisted.parcels.wire.head import pack_host, unpack_host
 from fyrehose_twisted.parcels.wire.messages import (
     MAX_DATA,
+    Dismissal,
     FetchEvents,
     FetchEventsReply,
     FetchState,
@@ -283,6 +284,7 @@ WIRE_NAMES: dict[type[Any], str] = {
     FetchStateReply: "FetchedState",
     StartElection: "TakeOver",
     ForcedRequestVote: "VoteOrdered",
+    Dismissal: "Dismissed",
 }
 """Names of extension types in heads. They are part of the protocol and independent of class names."""
 

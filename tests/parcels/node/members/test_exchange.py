@@ -17,9 +17,10 @@ from fyrehose_twisted.consensus.messages import (
     RequestVoteReply,
     StartElection,
 )
-from fyrehose_twisted.errors import NoSuccessor, NotLeader
-from fyrehose_twisted.parcels.events import PublishConfirmed
+from fyrehose_twisted.errors import NoSuccessor, NoSuchMember, NotLeader
+from fyrehose_twisted.parcels.events import PublishConfirmed, Removed
 from fyrehose_twisted.parcels.wire.messages import (
+    Dismissal,
     FetchEvents,
     FetchEventsReply,
     Heartbeat,
@@ -235,3 +236,47 @@ def test_the_first_election_of_new_members_needs_no_new_connections(trio: tuple[
     assert (
         not boris.node.components.faults.counts["other-founding"] + vera.node.components.faults.counts["other-founding"]
     )
+
+
+def test_a_removed_member_leaves_and_stops(trio: tuple[Host, Host, Host], net: Net) -> None:
+    ivan, boris, vera = trio
+    ivan.node.remove("Vera", net.now)
+    ivan.flush()
+    assert net.run(0.5, lambda: members(ivan) == ["Boris", "Ivan"] == members(boris))
+    assert vera.of(Removed) == [Removed()]
+    assert (mode(vera), vera.node.state(net.now).why) == (Mode.SHUTDOWN, "the operator removed it")
+    net.run(10.0)
+    assert members(ivan) == ["Boris", "Ivan"]
+
+
+def test_a_member_that_cannot_be_reached_is_removed_at_once(trio: tuple[Host, Host, Host], net: Net) -> None:
+    ivan, boris, vera = trio
+    vera.up = False
+    ivan.node.remove("Vera", net.now)
+    ivan.flush()
+    assert net.run(0.5, lambda: members(ivan) == ["Boris", "Ivan"] == members(boris))
+
+
+def test_only_the_leader_removes_and_only_other_members(trio: tuple[Host, Host, Host], net: Net) -> None:
+    ivan, boris, _ = trio
+    with pytest.raises(NotLeader, match="Ivan leads: ask it"):
+        boris.node.remove("Vera", net.now)
+    with pytest.raises(NoSuchMember, match="Ivan leads: transfer the leadership first"):
+        ivan.node.remove("Ivan", net.now)
+    with pytest.raises(NoSuchMember, match="'Olga' is no other member; they are Boris, Vera"):
+        ivan.node.remove("Olga", net.now)
+
+
+def test_only_the_leader_of_the_present_term_dismisses(trio: tuple[Host, Host, Host], net: Net) -> None:
+    ivan, _, vera = trio
+    term = ivan.node.term
+    for caller in vera.node.components.links.inbound.values():
+        for at in (term - 1, term + 1) if caller.member == ivan.node.me else (term,):
+            vera.node._dismissed(Dismissal(at), caller, net.now)
+    net.run(1.0)
+    assert mode(vera) is Mode.WRK
+    end = connect(net, vera)
+    end.send(Dismissal(term))
+    net.run(0.1)
+    assert isinstance(end.take()[-1], Refused)
+    assert mode(vera) is Mode.WRK
