@@ -62,7 +62,7 @@ async def test_leadership_is_transferred_over_http(web: Served) -> None:
     assert await transfer({"to": "node-2"}) == (202, {"to": "node-2"})
     code, said = await transfer({"to": "node-3"})
     assert (code, said["error"]) == (409, "no-successor")
-    for body in ({"to": 1}, [], {"to": "node-2", "now": True}):
+    for body in ({"to": 1}, {"to": None}, [], {"to": "node-2", "now": True}):
         assert (await transfer(body))[0] == 400
     web.node.mode = "Err"
     code, said = await transfer({})

@@ -42,8 +42,9 @@ class ClusterResource:
     def transfer(self, request: WebRequest) -> HttpResponse:
         """Order another member to take over the leadership."""
         query_params(request)
-        name = json_object(request, "to").get("to")
-        if name is not None and not isinstance(name, str):
+        content = json_object(request, "to")
+        name = content.get("to")
+        if "to" in content and not isinstance(name, str):
             raise bad_request("to must be the name of a member")
         try:
             successor = self._node.transfer_leadership(name)
