@@ -119,8 +119,8 @@ def _header_columns(messages: Sequence[bytes]) -> NDArray[np.void] | None:
     kind = _HEADER_DTYPE if shortest < _KEYED_DTYPE.itemsize else _KEYED_DTYPE
     if len(sizes) == 1:
         return np.ndarray((len(messages),), kind, b"".join(messages), 0, (shortest,))
-    head = slice(0, kind.itemsize)
-    return np.frombuffer(b"".join([data[head] for data in messages]), kind)
+    size = kind.itemsize
+    return np.frombuffer(b"".join([data[:size] for data in messages]), kind)
 
 
 def envelope_columns(positions: Numbers, offsets: NDArray[np.uint32], payload: memoryview) -> Envelopes:
