@@ -16,7 +16,7 @@ from fyrehose_twisted.parcels.wire.messages import Message, Mode, Parcel, Publis
 
 _numbers, _names = st.integers(0, 99), st.sampled_from(["", "node-1", "ü"])
 _events = st.lists(st.binary(max_size=8), max_size=3).map(tuple)
-_runs = st.builds(PublisherRun, _names, _numbers, _numbers, _events)
+_runs = st.builds(PublisherRun, _names, _numbers, _numbers, _events, st.none() | _numbers)
 _members = st.tuples(
     st.builds(MemberId, _names, _numbers), st.tuples(st.sampled_from(["192.0.2.7", "::1"]), st.integers(0, 65_535))
 )
