@@ -167,6 +167,8 @@ MAKERS: dict[str, Callable[[Path], Any] | None] = {
     "fyrehose_twisted.journal.remote.client.RemoteReader": remote_reader,
     "fyrehose_twisted.journal.store.Journal": journal,
     "fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol": None,
+    "fyrehose_twisted.net.tls.endpoints.MutualTlsClientParser": None,
+    "fyrehose_twisted.net.tls.endpoints.MutualTlsServerParser": None,
     "fyrehose_twisted.parcels.node.ordering.history.EventWindow": event_window,
     "fyrehose_twisted.parcels.service.journal_history.JournalHistory": journal_history,
     "fyrehose_twisted.parcels.service.events_api.OrderedEventsMixin": ordered_events,

@@ -190,6 +190,7 @@ def test_only_the_leader_transfers_the_leadership_and_only_to_another_member(
         ivan.node.transfer_leadership(None, net.now)
 
 
+@pytest.mark.interpreted  # A compiled class has no attributes to replace.
 def test_a_leader_continues_if_its_successor_does_not_take_over(trio: tuple[Host, Host, Host], net: Net) -> None:
     ivan, _, vera = trio
     vera.node.components.raft.start_election_received = lambda *arguments: None

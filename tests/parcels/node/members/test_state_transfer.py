@@ -153,6 +153,7 @@ def requester() -> Requester:
     return Requester()
 
 
+@pytest.mark.interpreted
 def test_a_state_is_put_together_from_its_parts(requester: Requester) -> None:
     assert requester.reply(12, 0, 4, True, b"12")
     assert requester.asked == [FetchState(12, 2)]
@@ -161,6 +162,7 @@ def test_a_state_is_put_together_from_its_parts(requester: Requester) -> None:
     assert (requester.application.sequence, requester.state.total) == (12, 1234)
 
 
+@pytest.mark.interpreted
 def test_parts_of_different_snapshots_are_not_mixed(requester: Requester) -> None:
     assert requester.reply(12, 0, 4, True, b"12")
     assert not requester.reply(13, 2, 4, True, b"99")
@@ -171,6 +173,7 @@ def test_parts_of_different_snapshots_are_not_mixed(requester: Requester) -> Non
     assert (requester.application.sequence, requester.state.total) == (13, 5678)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize(
     "reply",
     [
