@@ -117,3 +117,13 @@ def test_connections_are_refused_until_the_gate_opens() -> None:
 def test_an_invalid_listening_endpoint_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="--listen 'nonsense' is not an endpoint such as tcp:7000"):
         entrances().add("listen", "nonsense", Factory())
+
+
+def test_endpoint_whose_files_cannot_be_used_is_reported_as_such() -> None:
+    pytest.importorskip("OpenSSL")
+    ports = ListeningPorts(object(), "tcp:7878", "node")
+    with pytest.raises(ConfigurationError) as raised:
+        ports.add("listen", "mtls:0:cert=none:key=k:ca=a", Factory())
+    assert str(raised.value) == (
+        "--listen 'mtls:0:cert=none:key=k:ca=a': certificate none cannot be read: No such file or directory"
+    )

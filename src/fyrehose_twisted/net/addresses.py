@@ -178,6 +178,8 @@ def loopback_endpoint(reactor: Any, description: str) -> IStreamServerEndpoint:
         description += ":interface=127.0.0.1"
     try:
         endpoint: IStreamServerEndpoint = serverFromString(reactor, description)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{description!r}: {error}") from error
     except Exception as error:  # Endpoint parsers raise arbitrary exceptions.
         raise ConfigurationError(f"{description!r} is not an endpoint such as tcp:9100 ({error})") from error
     return endpoint

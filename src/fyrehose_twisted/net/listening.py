@@ -57,6 +57,8 @@ class ListeningPorts:
         """
         try:
             endpoint = _from_string(self._reactor, description)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"--{option} {description!r}: {error}") from error
         except Exception as error:  # Endpoint parsers raise arbitrary exceptions.
             raise ConfigurationError(
                 f"--{option} {description!r} is not an endpoint such as {self._example} ({error})"

@@ -164,7 +164,9 @@ async def test_client_refuses_a_server_with_a_certificate_of_another_authority_o
     [
         ("mtls:7878", "mtls endpoint without cert=, key=, ca="),
         ("mtls:7878:cert={c}:key={k}", "mtls endpoint without ca="),
-        ("mtls:port:cert={c}:key={k}:ca={a}", "mtls endpoint with the port 'port'; give a number"),
+        ("mtls:port:cert={c}:key={k}:ca={a}", "mtls endpoint with the port 'port'; give a number up to 65535"),
+        ("mtls:65536:cert={c}:key={k}:ca={a}", "mtls endpoint with the port '65536'; give a number up to 65535"),
+        ("mtls:0:backlog=x:cert={c}:key={k}:ca={a}", "mtls endpoint with the backlog 'x'; give a number up to 65535"),
         ("mtls:0:::cert={c}:key={k}:ca={a}", "mtls endpoint with ''; name it, such as cert=FILE"),
         ("mtls:0:cert={c}:key={k}:ca={a}:what=7", "mtls endpoint with the unknown argument 'what'"),
         ("mtls:0:cert=none:key={k}:ca={a}", "certificate none cannot be read: No such file or directory"),

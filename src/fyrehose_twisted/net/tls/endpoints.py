@@ -26,6 +26,8 @@ from fyrehose_twisted.net.addresses import ip_version
 from fyrehose_twisted.net.tls.certificates import Identity
 
 PREFIX = "mtls"
+MAX_NUMBER = 65_535
+"""Maximum of ports and other numbers."""
 
 
 @implementer(IStreamServerEndpoint)
@@ -61,15 +63,10 @@ class MutualTlsServerParser:
         :raises ConfigurationError: if an argument is missing, unknown or invalid, or a file cannot be used.
         """
         settings = _settings(("port", "interface"), ("backlog",), args, kwargs)
-        port, interface = settings["port"], settings.get("interface", "127.0.0.1")
-        backlog = settings.get("backlog", "50")
-        for name, text in (("port", port), ("backlog", backlog)):
-            if not (text.isascii() and text.isdecimal() and len(text) < 6):
-                raise ConfigurationError(f"{PREFIX} endpoint with the {name} {text!r}; give a number")
+        interface = settings.get("interface", "127.0.0.1")
         kind = TCP6ServerEndpoint if ip_version(interface) == 6 else TCP4ServerEndpoint
-        return MutualTlsServerEndpoint(
-            kind(reactor, int(port), int(backlog), interface), _identity(settings).server_context()
-        )
+        endpoint = kind(reactor, _number(settings, "port"), _number(settings, "backlog", "50"), interface)
+        return MutualTlsServerEndpoint(endpoint, _identity(settings).server_context())
 
 
 @implementer(IPlugin, IStreamClientEndpointStringParserWithReactor)
@@ -84,14 +81,9 @@ class MutualTlsClientParser:
         :raises ConfigurationError: if an argument is missing, unknown or invalid, or a file cannot be used.
         """
         settings = _settings(("host", "port"), ("timeout",), args, kwargs)
-        host, port, timeout = settings["host"], settings["port"], settings.get("timeout", "10")
-        for name, text in (("port", port), ("timeout", timeout)):
-            if not (text.isascii() and text.isdecimal() and len(text) < 6):
-                raise ConfigurationError(f"{PREFIX} endpoint with the {name} {text!r}; give a number")
-        context = _identity(settings).client_context(host)
-        endpoint: IStreamClientEndpoint = wrapClientTLS(
-            context, HostnameEndpoint(reactor, host, int(port), timeout=int(timeout))
-        )
+        host, timeout = settings["host"], _number(settings, "timeout", "10")
+        plain = HostnameEndpoint(reactor, host, _number(settings, "port"), timeout=timeout)
+        endpoint: IStreamClientEndpoint = wrapClientTLS(_identity(settings).client_context(host), plain)
         return endpoint
 
 
@@ -111,6 +103,14 @@ def _settings(
     if missing:
         raise ConfigurationError(f"{PREFIX} endpoint without {', '.join(missing)}")
     return settings
+
+
+def _number(settings: dict[str, str], name: str, default: str = "") -> int:
+    text = settings.get(name, default)
+    # Python refuses to convert very long digit strings.
+    if not (text.isascii() and text.isdecimal()) or len(text) > 5 or int(text) > MAX_NUMBER:
+        raise ConfigurationError(f"{PREFIX} endpoint with the {name} {text!r}; give a number up to {MAX_NUMBER}")
+    return int(text)
 
 
 def _identity(settings: dict[str, str]) -> Identity:
