@@ -10,6 +10,9 @@ from cbor2 import CBORDecodeError, dumps, loads
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.process.atomic_file import replace_file
 
+SNAPSHOT_EVENTS = 10_000
+"""Events after which another snapshot is stored. As many are applied again after a crash."""
+
 _FORMAT = "fyrehose parcels state 1"
 
 

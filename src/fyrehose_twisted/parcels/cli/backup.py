@@ -10,9 +10,10 @@ from fyrehose_twisted.errors import EventsNotHeld, StateFileError
 from fyrehose_twisted.net.addresses import parse_address
 from fyrehose_twisted.parcels.backup import BackupReader, BackupWriter, unpack_events, unpack_head
 from fyrehose_twisted.parcels.client.failover import NodeRequest
-from fyrehose_twisted.parcels.client.http_client import MAX_STATE_BYTES, ParcelsClient
+from fyrehose_twisted.parcels.client.http_client import ParcelsClient
 from fyrehose_twisted.parcels.client.sse_client import InvalidResponse
 from fyrehose_twisted.parcels.service.restoring import restore
+from fyrehose_twisted.parcels.wire.messages import MAX_STATE_BYTES
 from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.process.terminal import print_output
 

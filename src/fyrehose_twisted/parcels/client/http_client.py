@@ -28,6 +28,7 @@ from fyrehose_twisted.parcels.client.http import Body, IdentityEncodingAgent, aw
 from fyrehose_twisted.parcels.client.replica import StateReplica
 from fyrehose_twisted.parcels.client.sse_client import EventFollower, InvalidResponse, OrderedEvent, parse_event
 from fyrehose_twisted.parcels.state_snapshot import StateSnapshot
+from fyrehose_twisted.parcels.wire.messages import MAX_STATE_BYTES
 
 try:
     from treq.client import HTTPClient
@@ -39,8 +40,6 @@ __all__ = ["EventFollower", "NoNodeAnswers", "OrderedEvent", "ParcelsClient", "R
 
 MAX_RESPONSE_BYTES = 2**23
 """Maximum size of an error message in bytes."""
-MAX_STATE_BYTES = 2**26
-"""Maximum size of a state in bytes."""
 FOLLOW_RETRY_DELAY = 0.2
 """Seconds between attempts to open a stream."""
 

@@ -14,10 +14,7 @@ from zope.interface import implementer
 from fyrehose_twisted.errors import EventsNotHeld, StateUnavailable
 from fyrehose_twisted.interfaces import IEventListener, IReplicatedState
 from fyrehose_twisted.parcels.client.sse_client import EventFollower, OrderedEvent
-from fyrehose_twisted.parcels.state_snapshot import StateSnapshot, read_snapshot, write_snapshot
-
-SNAPSHOT_EVENTS = 10_000
-"""Events after which another snapshot is stored."""
+from fyrehose_twisted.parcels.state_snapshot import SNAPSHOT_EVENTS, StateSnapshot, read_snapshot, write_snapshot
 
 
 @implementer(IEventListener)

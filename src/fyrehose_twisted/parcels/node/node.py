@@ -40,7 +40,6 @@ from fyrehose_twisted.parcels.node.persistent_state import PersistentState
 from fyrehose_twisted.parcels.node.snapshot import snapshot
 from fyrehose_twisted.parcels.node.status import NodeStatus
 from fyrehose_twisted.parcels.wire.messages import (
-    CONDITIONS_VERSION,
     HEARTBEAT_INTERVAL,
     Dismissal,
     Event,
@@ -302,8 +301,7 @@ class ClusterNode:
         if member is None:
             others = sorted(one.name for one in raft.members if one != self.me)
             raise NoSuchMember(f"{name!r} is no other member; they are {', '.join(others) or 'none'}")
-        version = self.components.neighbours.lowest_version((member,))
-        if version is not None and version >= CONDITIONS_VERSION:
+        if self.components.neighbours.knows_conditions(member):
             self._links.request(member, Dismissal(raft.term))
         self.components.membership_changes.member_leaving(member)
 

@@ -10,12 +10,10 @@ from fyrehose_twisted.errors import StateFileError, StateUnavailable
 from fyrehose_twisted.interfaces import IReplicatedState
 from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.node.status import format_cluster_id
-from fyrehose_twisted.parcels.state_snapshot import StateSnapshot, read_snapshot, write_snapshot
+from fyrehose_twisted.parcels.state_snapshot import SNAPSHOT_EVENTS, StateSnapshot, read_snapshot, write_snapshot
 
 STATE_NAME = "state"
 """Name of the file in the directory of the journal."""
-SNAPSHOT_EVENTS = 10_000
-"""Events after which another snapshot is stored. As many are applied again after a crash."""
 
 
 class StateKeeper:

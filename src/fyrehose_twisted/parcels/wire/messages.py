@@ -38,6 +38,8 @@ MAX_SEQUENCE = 2**63 - 1
 """Highest sequence number."""
 HEARTBEAT_INTERVAL = 1.0
 """Seconds between heartbeats (document 004, "Work phase")."""
+MAX_STATE_BYTES = 64 * 2**20
+"""Maximum size of an application's state in bytes."""
 CONDITIONS_VERSION = 2
 """Lowest :attr:`Extension.version` of nodes that know :attr:`PublisherRun.expect`, runs without events, and
 :class:`FetchState`, and can transfer their leadership."""

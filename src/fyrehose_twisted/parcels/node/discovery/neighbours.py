@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from fyrehose_twisted.consensus.messages import MemberId
 from fyrehose_twisted.host_addresses import format_address
 from fyrehose_twisted.parcels.node.discovery.table_shares import TableEntry, TableQuota
-from fyrehose_twisted.parcels.wire.messages import NEIGHBOUR_TIMEOUT, Heartbeat, Mode, NodeInfo, RefusalReason, node_id
+from fyrehose_twisted.parcels.wire.messages import (
+    CONDITIONS_VERSION,
+    NEIGHBOUR_TIMEOUT,
+    Heartbeat,
+    Mode,
+    NodeInfo,
+    RefusalReason,
+    node_id,
+)
 
 
 @dataclass(slots=True)
@@ -124,6 +132,11 @@ class Neighbours:
         """Return the lowest version of the extension that known members announce; ``None`` if none is known."""
         known = [self._known[member.name] for member in members if member.name in self._known]
         return min((one.info.ours.version for one in known if one.info.ours is not None), default=None)
+
+    def knows_conditions(self, member: MemberId) -> bool:
+        """Return whether a member announces :data:`CONDITIONS_VERSION` or a later one."""
+        version = self.lowest_version((member,))
+        return version is not None and version >= CONDITIONS_VERSION
 
     def reported(self, member: MemberId) -> tuple[int, int] | None:
         """Return the term and the sequence number that a member reported last, if it did."""

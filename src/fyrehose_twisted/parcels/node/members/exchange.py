@@ -23,7 +23,7 @@ from fyrehose_twisted.parcels.node.ordering.event_numbering import InvalidSnapsh
 from fyrehose_twisted.parcels.node.output import NodeOutput
 from fyrehose_twisted.parcels.node.peer_faults import PeerFaults
 from fyrehose_twisted.parcels.node.publishing import Publishing
-from fyrehose_twisted.parcels.wire.messages import CONDITIONS_VERSION, Heartbeat, Mode
+from fyrehose_twisted.parcels.wire.messages import Heartbeat, Mode
 
 _RAFT_REPLIES = (AppendEntriesReply, RequestVoteReply)
 
@@ -169,10 +169,6 @@ class MemberExchange:
             me = self._raft.me
             self._links.add_addresses((address for member, address in membership.members if member != me), now)
 
-    def _knows_transfers(self, member: MemberId) -> bool:
-        version = self._neighbours.lowest_version((member,))
-        return version is not None and version >= CONDITIONS_VERSION
-
     # Outputs
 
     def send_pending(self) -> None:
@@ -183,6 +179,8 @@ class MemberExchange:
                 asked = self.reply_peers.get(member)
                 if asked is not None and asked.number in links.inbound:
                     write(asked, message)
-            elif not isinstance(message, (ForcedRequestVote, StartElection)) or self._knows_transfers(member):
+            elif not isinstance(message, (ForcedRequestVote, StartElection)) or self._neighbours.knows_conditions(
+                member
+            ):
                 links.request(member, message)
         self._raft.outbox.clear()

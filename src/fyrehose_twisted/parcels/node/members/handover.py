@@ -8,7 +8,6 @@ from fyrehose_twisted.consensus.member import RaftMember
 from fyrehose_twisted.consensus.messages import MemberId
 from fyrehose_twisted.errors import NoSuccessor, NotLeader
 from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbours
-from fyrehose_twisted.parcels.wire.messages import CONDITIONS_VERSION
 
 PATIENCE = 5.0
 """Seconds after which the leader gives up, and orders events again."""
@@ -55,10 +54,9 @@ class Handover:
         return self._successor.name
 
     def _is_able(self, member: MemberId, now: float) -> bool:
-        version = self._neighbours.lowest_version((member,))
-        known = version is not None and version >= CONDITIONS_VERSION
-        progress = self._raft.replication.progress.get(member)
-        return known and progress is not None and progress.connected and self._neighbours.is_alive(member, now)
+        neighbours, progress = self._neighbours, self._raft.replication.progress.get(member)
+        reached = progress is not None and progress.connected and neighbours.is_alive(member, now)
+        return reached and neighbours.knows_conditions(member)
 
     def proceed(self, now: float) -> bool:
         """Pass the leadership on once the successor has the whole log; return whether a pending order has ended."""

@@ -12,10 +12,8 @@ from fyrehose_twisted.parcels.node.discovery.neighbours import Neighbours
 from fyrehose_twisted.parcels.node.ordering.application_state import ApplicationState
 from fyrehose_twisted.parcels.node.ordering.delivery import Delivery
 from fyrehose_twisted.parcels.node.output import NodeOutput
-from fyrehose_twisted.parcels.wire.messages import CONDITIONS_VERSION, FetchState, FetchStateReply
+from fyrehose_twisted.parcels.wire.messages import MAX_STATE_BYTES, FetchState, FetchStateReply
 
-MAX_STATE_BYTES = 64 * 2**20
-"""Maximum size of a state in bytes."""
 PART_BYTES = 49_152
 """Bytes of a state in one reply."""
 REPLY_TIMEOUT = 2.0
@@ -80,7 +78,7 @@ class StateTransfer:
             self._tried.add(self._source)
         self._source = None
         self.deadline = now + REPLY_TIMEOUT
-        able = [member for member in sorted(self._links.ready_targets) if self._knows_states(member)]
+        able = [member for member in sorted(self._links.ready_targets) if self._neighbours.knows_conditions(member)]
         left = [member for member in able if member not in self._tried]
         if not left:
             if self._tried and not self._warned:
@@ -94,10 +92,6 @@ class StateTransfer:
         leader = self._raft.leader
         self._source = leader if leader is not None and leader in left else left[0]
         self._request(0)
-
-    def _knows_states(self, member: MemberId) -> bool:
-        version = self._neighbours.lowest_version((member,))
-        return version is not None and version >= CONDITIONS_VERSION
 
     def _request(self, offset: int) -> None:
         if not offset:
