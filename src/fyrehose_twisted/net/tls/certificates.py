@@ -41,7 +41,6 @@ class Identity:
             certificate=own.original,
             extraCertChain=[one.original for one in chain],
             trustRoot=self._trusted(ssl),
-            raiseMinimumTo=ssl.TLSVersion.TLSv1_2,
         )
 
     def client_context(self, host: str) -> Any:

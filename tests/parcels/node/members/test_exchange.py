@@ -200,6 +200,21 @@ def test_a_leader_continues_if_its_successor_does_not_take_over(trio: tuple[Host
     assert not leads(vera, net)
 
 
+def test_a_leader_gives_up_a_successor_that_does_not_get_its_log(trio: tuple[Host, Host, Host], net: Net) -> None:
+    ivan, _, vera = trio
+    peer = next(end.peer for end in ivan.ends.values() if end.peer.dialled and end.peer.address == vera.address)
+    ivan.call("blocked", peer)
+    ivan.call("publish", [b"before"], 1)
+    net.run(0.5)
+    ivan.node.transfer_leadership("Vera", net.now)
+    ivan.call("publish", [b"meanwhile"], 2)
+    net.run(4.0)
+    assert [one.token for one in ivan.of(PublishConfirmed)] == [1]
+    net.run(2.0)
+    assert [one.token for one in ivan.of(PublishConfirmed)] == [1, 2]
+    assert leads(ivan, net)
+
+
 def test_a_stranger_cannot_order_an_election(trio: tuple[Host, Host, Host], net: Net) -> None:
     ivan = trio[0]
     term = ivan.node.term
@@ -223,6 +238,10 @@ def test_members_tell_term_and_last_event(trio: tuple[Host, Host, Host], net: Ne
     boris.node.components.neighbours.heartbeat_received(Heartbeat(Mode.WRK, 1, 1), found_member(boris, "Vera"))
     [vera] = [one for one in boris.node.state(net.now).members if one.name == "Vera"]
     assert (vera.term, vera.sequence, vera.lag) == (1, 1, 1)
+    for known in boris.node.components.neighbours:
+        known.info = known.info._replace(ours=known.info.ours._replace(incarnation=7))  # They have started anew.
+    reports = {one.name: (one.term, one.sequence, one.lag) for one in boris.node.state(net.now).members}
+    assert reports == {"Boris": (found.term, 2, 0), "Ivan": (None, None, None), "Vera": (None, None, None)}
 
 
 def found_member(host: Host, name: str) -> MemberId:
