@@ -54,7 +54,7 @@ class Node:
     def __init__(self, name: str, port: int, http: int, others: list[int], directory: Path) -> None:
         self.name, self.port, self.url, self.directory = name, port, f"http://127.0.0.1:{http}", directory
         self._options = [f"--name={name}", f"--listen=tcp:{port}", f"--http=tcp:{http}", f"--journal={name}"]
-        self._options += [f"--neighbour=127.0.0.1:{other}" for other in others]
+        self._options += [f"--peer=127.0.0.1:{other}" for other in others]
         self._options += ["--bootstrap"] if name == NAMES[0] else []
         self._process: subprocess.Popen[bytes] | None = None
 

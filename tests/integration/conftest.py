@@ -238,7 +238,7 @@ def make_nodes(start: Start, free_port: Callable[[], int], tmp_path: Path) -> St
             common: list[object] = ["--listen", f"tcp:{node.port}", "--http", f"tcp:{node.http_port}"]
             for other in cluster.values():
                 if other is not node:
-                    common += ["--neighbour", other.address]
+                    common += ["--peer", other.address]
             if node.name == names[0]:
                 common.append("--bootstrap")
             return [*common, *options(node)]  # The last of several equal options takes effect.

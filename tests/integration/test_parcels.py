@@ -208,7 +208,7 @@ def test_nodes_and_publishers_without_the_secret_are_refused(
         return ["--secret-file", known[node.name]] if node.name in known else []
 
     def to_east(node: RunningNode) -> list[object]:
-        return ["--neighbour", nodes["east"].address, *options(node)]
+        return ["--peer", nodes["east"].address, *options(node)]
 
     nodes = start_cluster("east", "north", options=options)
     strangers = [make_nodes(name, options=to_east)[name].start() for name in ("wrong", "none")]

@@ -146,7 +146,7 @@ def test_reference_peers_become_neighbours_without_a_vote(
     ours_joins, joins_ours = document_node("Boris"), document_node("Vera")
 
     def with_boris(node: RunningNode) -> list[object]:
-        return ["--neighbour", ours_joins.address] if node.name == "east" else []
+        return ["--peer", ours_joins.address] if node.name == "east" else []
 
     cluster = start_cluster("east", "north", options=with_boris)
     await_true(lambda: "east" in ours_joins.asked, lambda: ours_joins.asked)

@@ -22,8 +22,8 @@ from fyrehose_twisted.fyrehose.service.options import (
 from fyrehose_twisted.journal.store import check_unlocked, open_journal
 from fyrehose_twisted.journal.upkeep.options import RetentionOption
 from fyrehose_twisted.net.options import (
+    LimitedTokenOptions,
     ServerEndpoint,
-    TokenOptions,
     probe_port,
     require_writable_directory,
 )
@@ -38,7 +38,7 @@ BACKBONE_OPTIONS = "name", "from", "secret-file", "retention", "multicast", "req
 """Options that require ``--backbone``."""
 
 
-class Options(TokenOptions, StreamNameOption, BackboneOptions, RetentionOption):
+class Options(LimitedTokenOptions, StreamNameOption, BackboneOptions, RetentionOption):
     """Command-line options of the query service."""
 
     synopsis = "--directory DIR [options]"

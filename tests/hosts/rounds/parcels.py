@@ -61,7 +61,7 @@ class ParcelsRound(Round):
 
     def restart(self, host: str) -> None:
         here = self.bridge.hosts[host]
-        neighbours = [f"--neighbour={self.bridge.hosts[name].address}:7878" for name in NODES if name != host]
+        neighbours = [f"--peer={self.bridge.hosts[name].address}:7878" for name in NODES if name != host]
         self._services[host] = here.start(
             *(
                 "twistd",

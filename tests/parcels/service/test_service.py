@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -36,6 +38,7 @@ from fyrehose_twisted.parcels.service.config import ParcelsConfig
 from fyrehose_twisted.parcels.service.service import ParcelsNode
 from fyrehose_twisted.parcels.service.storage import Storage
 from fyrehose_twisted.parcels.wire.messages import Event, Mode, NodeInfo, Parcel, ParcelType, PublisherRun, node_id
+from fyrehose_twisted.web.tokens import Tokens
 
 reactor: Any = installed_reactor
 
@@ -513,6 +516,47 @@ async def test_node_with_http_publishes_with_a_token(start: Start) -> None:
         refused = await treq.get(f"http://{place}/cluster", persistent=False, timeout=DEADLINE)
         assert refused.code == 401
         await treq.content(refused)
+    finally:
+        await node.stopService()
+
+
+@pytest_twisted.ensureDeferred
+async def test_sighup_reads_the_tokens_again_and_leaves_the_metrics_open(start: Start) -> None:
+    treq = pytest.importorskip("treq")
+    east, west = b"east-token-of-some-length", b"west-token-of-some-length"
+    reread: Deferred[None] = Deferred()
+
+    def reread_tokens() -> Tokens:
+        reactor.callLater(0, reread.callback, None)
+        return Tokens({"east": east, "west": west})
+
+    node = Node(
+        "a",
+        http="tcp:0:interface=127.0.0.1",
+        metrics="tcp:0:interface=127.0.0.1",
+        tokens=Tokens({"east": east}),
+        reread_tokens=reread_tokens,
+    )
+
+    async def answered(place: str, path: str, token: bytes | None = None) -> tuple[int, bytes]:
+        headers = {} if token is None else {"Authorization": f"Bearer {token.decode()}"}
+        response = await treq.get(f"http://{place}{path}", headers=headers, persistent=False, timeout=DEADLINE)
+        return response.code, await treq.content(response)
+
+    with capturedLogs() as logged:
+        await node.up()
+        places = {event["option"]: event["place"] for event in logged if "option" in event and "place" in event}
+    try:
+        assert [(await answered(places["http"], "/cluster", token))[0] for token in (east, west)] == [200, 401]
+        code, page = await answered(places["metrics"], "/metrics")
+        assert code == 200
+        assert b'fyrehose_parcels_leader{leader="a"} 1.0' in page
+        assert (await answered(places["http"], "/metrics"))[0] == 401
+        with capturedLogs() as logged:
+            os.kill(os.getpid(), signal.SIGHUP)
+            await reread.addTimeout(DEADLINE, reactor)
+        assert "2 tokens" in [event.get("changes") for event in logged]
+        assert [(await answered(places["http"], "/cluster", token))[0] for token in (east, west)] == [200, 200]
     finally:
         await node.stopService()
 

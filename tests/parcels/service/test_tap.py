@@ -69,7 +69,7 @@ def test_default_options_make_a_local_node() -> None:
 
 
 def test_equal_neighbours_are_merged() -> None:
-    text = "--neighbour 127.0.0.1:1 --neighbour db:2 --neighbour [::1]:3 --neighbour 127.0.0.1:1 --neighbour [0:0::1]:3"
+    text = "--peer 127.0.0.1:1 --peer db:2 --peer [::1]:3 --peer 127.0.0.1:1 --peer [0:0::1]:3"
     assert options_of(text)["config"].neighbours == (("127.0.0.1", 1), ("db", 2), ("::1", 3))
 
 
@@ -79,7 +79,7 @@ def test_all_node_options_are_parsed(tmp_path: Path) -> None:
         " --advertise node-a.example:7001 --http 8080 --token-file token --journal j --sync --retention 7d"
         " --window-mib 2 --max-event 1000 --max-pending-mib 3 --max-links 9 --allow-private-callbacks"
         " --callback-port 8443 --callback-port 9000"
-        " --http-host a.example --dial tls:{host}:{port}"
+        " --host a.example --allowed-origin https://b.example --dial tls:{host}:{port} --metrics tcp:9100"
     )
     config = options["config"]
     assert (config.cluster, config.bootstrap, config.secret) == ("trades", True, SECRET)
@@ -88,12 +88,35 @@ def test_all_node_options_are_parsed(tmp_path: Path) -> None:
     assert config.max_links == 9
     assert options["directory"] == tmp_path / "j"
     assert options["journal-config"].retention == parse_retention("7d")
-    assert options["token"] == b"a-token-of-visible-characters"
+    assert options["tokens"].name_of(b"a-token-of-visible-characters") == "token"
+    assert options.reloadable
+    assert config.metrics == "tcp:9100:interface=127.0.0.1"
     assert options["serving"] == ServerEndpoint("tcp:8080:interface=127.0.0.1", ("127.0.0.1", 8080), True)
     assert options["web"].allow_private_callbacks
     assert options["web"].callback_ports == (80, 443, 8_443, 9_000)
     assert options["web"].max_body == 1_000
     assert options["web"].hosts == ("a.example",)
+    assert options["web"].allowed_origin == "https://b.example"
+
+
+def test_former_names_of_options_still_work() -> None:
+    config = options_of("--neighbour db:2 --http 8080 --http-host a.example")["config"]
+    assert (config.neighbours, config.web.hosts) == ((("db", 2),), ("a.example",))
+
+
+def test_clients_may_have_a_token_each(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.touch(mode=0o600)
+    path.write_text("east east-token-of-some-length\nwest west-token-of-some-length\n", encoding="utf-8")
+    options = options_of("--http 8080 --tokens-file tokens")
+    assert options["config"].tokens.name_of(b"west-token-of-some-length") == "west"
+    path.write_text("west another-token-of-some-length\n", encoding="utf-8")
+    again = options.read_tokens()
+    assert options.reloadable
+    assert again is not None
+    assert again.name_of(b"west-token-of-some-length") is None
+    assert not options_of("--http 8080")["config"].tokens
+    assert not options_of("--http 8080").reloadable
 
 
 @pytest.mark.parametrize(
@@ -130,11 +153,11 @@ def test_endpoint_without_an_interface_listens_on_loopback(text: str, listening:
         ("--listen [::1]:7878", r"--listen '\[::1\]:7878' is not an endpoint: over IPv6 it is one such as tcp6:8480:"),
         ("--advertise 127.0.0.1", r"'127.0.0.1' is not HOST:PORT, such as 127.0.0.1:7878 or \[::1\]:7878"),
         ("--advertise 127.0.0.1:0", r"'127.0.0.1:0' is not HOST:PORT"),
-        ("--neighbour ::1:7878", r"'::1:7878' is not HOST:PORT"),
-        ("--neighbour [::1:7878", r"'\[::1:7878' is not HOST:PORT"),
-        ("--neighbour [db]:7878", r"'\[db\]:7878' is not HOST:PORT"),
-        ("--neighbour :7878", r"':7878' is not HOST:PORT"),
-        ("--neighbour db:x", r"'db:x' is not HOST:PORT"),
+        ("--peer ::1:7878", r"'::1:7878' is not HOST:PORT"),
+        ("--peer [::1:7878", r"'\[::1:7878' is not HOST:PORT"),
+        ("--peer [db]:7878", r"'\[db\]:7878' is not HOST:PORT"),
+        ("--peer :7878", r"':7878' is not HOST:PORT"),
+        ("--peer db:x", r"'db:x' is not HOST:PORT"),
         ("--listen tcp:1:interface=0.0.0.0 --open", r"--advertise HOST:PORT is required: --listen tcp:1:interface=0.0"),
         (
             "--listen tcp:1:interface=192.0.2.1",
@@ -142,17 +165,24 @@ def test_endpoint_without_an_interface_listens_on_loopback(text: str, listening:
             r" --secret-file, or --open",
         ),
         ("--listen ssl:1:interface=192.0.2.1", r"--listen ssl:1:interface=192.0.2.1 is not on loopback"),
-        ("--http tcp:1:interface=192.0.2.1", r"--http tcp:1:interface=192.0.2.1 is not on loopback: give --token-file"),
+        (
+            "--http tcp:1:interface=192.0.2.1",
+            r"--http tcp:1:interface=192.0.2.1 is not on loopback: give --tokens-file",
+        ),
         ("--secret-file none", r"secret file none cannot be read: No such file"),
         ("--secret-file short", r"secret file short: the secret has 5 bytes; it needs at least 16"),
         ("--secret-file open", r"secret file open is accessible to all users; chmod 600 it"),
-        ("--http 0 --token-file none", r"--token-file: secret file none cannot be read"),
+        ("--http 0 --token-file none", r"--token-file: secret file .*/none cannot be read"),
         (
             "--http 0 --token-file secret",
-            r"--token-file: secret contains something other than one line of visible ASCII",
+            r"--token-file: .*/secret contains something other than one line of visible ASCII",
         ),
         ("--token-file token", r"--token-file requires --http ENDPOINT"),
-        ("--http-host a.example", r"--http-host requires --http ENDPOINT"),
+        ("--tokens-file token", r"--tokens-file requires --http ENDPOINT"),
+        ("--allowed-origin https://b.example", r"--allowed-origin requires --http ENDPOINT"),
+        ("--http 0 --token-file token --tokens-file token", r"--tokens-file and --token-file exclude each other"),
+        ("--metrics foo:1", r"--metrics 'foo:1': unknown endpoint type 'foo'"),
+        ("--host a.example", r"--host requires --http ENDPOINT"),
         ("--callback-port 0 --http 1", r"--callback-port 0 is outside 1 to 65535"),
         ("--callback-port 8443", r"--callback-port requires --http ENDPOINT"),
         ("--allow-private-callbacks", r"--allow-private-callbacks requires --http ENDPOINT"),

@@ -14,7 +14,7 @@ from fyrehose_twisted.fyrehose.frontend.config import RELOADABLE, FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.service import FrontendService
 from fyrehose_twisted.fyrehose.service.options import BackboneOptions, SealOptions
 from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS
-from fyrehose_twisted.net.options import TokenOptions, endpoint_description, integer_option, probe_ports
+from fyrehose_twisted.net.options import LimitedTokenOptions, endpoint_description, integer_option, probe_ports
 from fyrehose_twisted.process.sighup import limit_checks, with_limits
 from fyrehose_twisted.web.tokens import Tokens
 
@@ -24,7 +24,7 @@ DISABLED = "none"
 """Value of an endpoint option that turns the endpoint off."""
 
 
-class Options(BackboneOptions, TokenOptions, SealOptions):
+class Options(BackboneOptions, LimitedTokenOptions, SealOptions):
     """Command-line options of the frontend."""
 
     synopsis = "[options]"

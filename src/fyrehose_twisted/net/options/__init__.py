@@ -17,6 +17,7 @@ from fyrehose_twisted.net.options.groups import SecretOption as SecretOption
 from fyrehose_twisted.net.options.groups import max_links_option as max_links_option
 from fyrehose_twisted.net.options.groups import protocol_option as protocol_option
 from fyrehose_twisted.net.options.groups import state_option as state_option
+from fyrehose_twisted.net.options.http import LimitedTokenOptions as LimitedTokenOptions
 from fyrehose_twisted.net.options.http import TokenOptions as TokenOptions
 from fyrehose_twisted.net.options.values import integer_option as integer_option
 from fyrehose_twisted.net.options.values import number_option as number_option

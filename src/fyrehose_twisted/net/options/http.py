@@ -7,11 +7,10 @@ from fyrehose_twisted.web.tokens import Tokens, read_tokens
 
 
 class TokenOptions(OpenFlag):
-    """Tokens, limits, origins and host names of an HTTP service."""
+    """Tokens, origin and host names of an HTTP service."""
 
     optParameters = [
-        ["tokens-file", None, None, "file with a client name and its token on each line"],
-        ["limits", None, None, "TOML file with limits; reloaded with the tokens on SIGHUP"],
+        ["tokens-file", None, None, "file with a client name and its token on each line; reloaded on SIGHUP"],
         ["allowed-origin", None, None, "origin, such as https://example.org, whose pages may send requests"],
     ]
 
@@ -24,12 +23,11 @@ class TokenOptions(OpenFlag):
         self["hosts"].append(name)
 
     def parse_tokens(self) -> bool:
-        """Read the tokens, and return whether there are any; also make the paths absolute.
+        """Read the tokens, and return whether there are any; also make the path absolute.
 
         :raises ConfigurationError: if the file is invalid.
         """
-        for option in ("limits", "tokens-file"):
-            self[option] = self.absolute_path(option)
+        self["tokens-file"] = self.absolute_path("tokens-file")
         self["tokens"] = self.read_tokens()
         return self["tokens"] is not None
 
@@ -40,4 +38,20 @@ class TokenOptions(OpenFlag):
     @property
     def reloadable(self) -> bool:
         """Whether SIGHUP has a file to read again."""
-        return bool(self["limits"] or self["tokens-file"])
+        return bool(self["tokens-file"])
+
+
+class LimitedTokenOptions(TokenOptions):
+    """The same, with a file of limits."""
+
+    optParameters = [["limits", None, None, "TOML file with limits; reloaded on SIGHUP"]]
+
+    def parse_tokens(self) -> bool:
+        """See :meth:`TokenOptions.parse_tokens`."""
+        self["limits"] = self.absolute_path("limits")
+        return super().parse_tokens()
+
+    @property
+    def reloadable(self) -> bool:
+        """Whether SIGHUP has a file to read again."""
+        return bool(self["limits"]) or super().reloadable

@@ -15,6 +15,7 @@ from fyrehose_twisted.parcels.service.storage import Storage
 
 if TYPE_CHECKING:
     from fyrehose_twisted.parcels.web.config import WebConfig
+    from fyrehose_twisted.web.tokens import Tokens
 
 DEFAULT_PORT = 7878
 DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"
@@ -31,7 +32,9 @@ class ParcelsConfig(ServiceConfig, NodeConfig):
     :ivar advertise: address at which other nodes reach this node; a port of 0 stands for the one that it listens on.
     :ivar neighbours: nodes to contact first. Their hosts may be names.
     :ivar http: server endpoint of the web site; ``None`` for no web site.
-    :ivar token: bearer token of the web site.
+    :ivar token: bearer token that all clients of the web site share.
+    :ivar tokens: bearer tokens of the clients of the web site, instead of ``token``.
+    :ivar metrics: server endpoint of a page of metrics without a token; ``None`` for none.
     :ivar web: further settings of the web site.
     :ivar storage: files of events and of the persistent state. Without it, nothing survives the process.
     :ivar state: the application's state, which the node keeps up to date.
@@ -41,6 +44,8 @@ class ParcelsConfig(ServiceConfig, NodeConfig):
     listen: Sequence[str] = (DEFAULT_LISTEN,)
     http: str | None = None
     token: bytes | None = field(default=None, repr=False)
+    tokens: Tokens | None = field(default=None, repr=False)
+    metrics: str | None = None
     web: WebConfig | None = None
     storage: Storage | None = None
     state: IReplicatedState | None = field(default=None, repr=False)
@@ -49,6 +54,8 @@ class ParcelsConfig(ServiceConfig, NodeConfig):
     def __post_init__(self) -> None:
         NodeConfig.__post_init__(self)
         self.check()
+        if self.token is not None and self.tokens is not None:
+            raise ConfigurationError("token and tokens exclude each other")
         if len(self.listen) != 1:
             raise ConfigurationError(f"a node listens on one endpoint, and not on {len(self.listen)}")
 

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import IOrderedEvents
 from fyrehose_twisted.web.site import wait_closed
+from fyrehose_twisted.wording import pluralize
 
 if TYPE_CHECKING:
     from fyrehose_twisted.parcels.web.config import WebConfig
+    from fyrehose_twisted.web.tokens import Tokens
 
 CALLBACK_FILE_NAME = "callbacks.json"
 """Name of the callback file, in the directory of the state file."""
@@ -41,7 +43,7 @@ class HttpSite:
     """HTTP API and callbacks of a node.
 
     :param node: the node.
-    :param token: token that clients have to send.
+    :param tokens: tokens of the clients; ``None`` if none is required.
     :param config: a :class:`~fyrehose_twisted.parcels.web.config.WebConfig`.
     :param directory: directory that stores callbacks across restarts; ``None`` to store nothing.
     :ivar factory: protocol factory of the site.
@@ -49,7 +51,12 @@ class HttpSite:
     """
 
     def __init__(
-        self, node: IOrderedEvents, token: bytes | None, config: WebConfig | None, directory: Path | None, reactor: Any
+        self,
+        node: IOrderedEvents,
+        tokens: Tokens | None,
+        config: WebConfig | None,
+        directory: Path | None,
+        reactor: Any,
     ) -> None:
         with web_extra():
             from fyrehose_twisted.parcels.web.config import WebConfig
@@ -65,8 +72,13 @@ class HttpSite:
             reactor,
             file=None if directory is None else CallbackFile(directory / CALLBACK_FILE_NAME),
         )
-        self.factory = site(node, reactor=reactor, token=token, callbacks=self._callbacks, config=config)
+        self.factory = site(node, reactor=reactor, tokens=tokens, callbacks=self._callbacks, config=config)
         self._reactor = reactor
+
+    def replace_tokens(self, tokens: Tokens | None) -> list[str]:
+        """Accept these tokens from now on, and return what changed, for the log."""
+        self.factory.access.tokens = tokens
+        return [] if tokens is None else [pluralize(len(tokens), "token")]
 
     def start(self) -> None:
         """Start deliveries to callbacks.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -16,6 +17,7 @@ from fyrehose_twisted.errors import FyrehoseError, RemovedFromCluster
 from fyrehose_twisted.interfaces import IEventListener
 from fyrehose_twisted.net.addresses import endpoint_factory_from, format_address, tcp_endpoint
 from fyrehose_twisted.net.listening import ListeningPorts
+from fyrehose_twisted.net.metrics import metrics_site
 from fyrehose_twisted.net.node_service import NodeService
 from fyrehose_twisted.net.service_config import accepts_old_parameters
 from fyrehose_twisted.net.stream_driver import StreamDriver
@@ -35,9 +37,12 @@ from fyrehose_twisted.parcels.service.event_log import log_event
 from fyrehose_twisted.parcels.service.events_api import OrderedEventsMixin
 from fyrehose_twisted.parcels.service.http import HttpSite
 from fyrehose_twisted.parcels.service.state_keeper import StateKeeper
+from fyrehose_twisted.parcels.web.metrics import NodeCollector
 from fyrehose_twisted.parcels.wire.codec import ParcelCodec
 from fyrehose_twisted.parcels.wire.messages import node_id
 from fyrehose_twisted.process.sd_notify import systemd_notifier
+from fyrehose_twisted.process.sighup import ReloadOnHup
+from fyrehose_twisted.web.tokens import Tokens, shared_token
 
 SHUTDOWN_TIMEOUT = 1.5
 """Seconds to wait for peers to close their connections when the node stops."""
@@ -54,6 +59,7 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
     :param config: configuration.
     :param protocol: protocol of each connection.
     :param failed: called with the error that stopped the service; by default the process exits with status 1.
+    :param reread_tokens: returns the tokens of the web site on SIGHUP; ``None`` if there is nothing to reload.
     :ivar address: listening address; ``None`` before the start.
     """
 
@@ -69,6 +75,7 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
         failed: Any = None,
         rng: Random | None = None,
         reactor: Any = None,
+        reread_tokens: Callable[[], Tokens | None] | None = None,
     ) -> None:
         if reactor is None:
             from twisted.internet import reactor
@@ -92,8 +99,13 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
         self._storage = config.storage
         self._http: HttpSite | None = None
         if config.http is not None:
-            self._http = HttpSite(self, config.token, config.web, directory, reactor)
+            tokens = config.tokens if config.token is None else shared_token(config.token)
+            self._http = HttpSite(self, tokens, config.web, directory, reactor)
             self._ports.add("http", config.http, self._http.factory)
+            if reread_tokens is not None:
+                self._reload_on_hup = ReloadOnHup(reread_tokens, self._http.replace_tokens, reactor)
+        if config.metrics is not None:
+            self._ports.add("metrics", config.metrics, metrics_site(NodeCollector(self)))
         self._dialer = Dialer(reactor, tcp_endpoint if config.dial is None else endpoint_factory_from(config.dial))
         self._starting: Deferred[None] = succeed(None)
 

@@ -12,10 +12,13 @@ from fyrehose_twisted.journal.upkeep.options import JournalOptions
 from fyrehose_twisted.net.addresses import endpoint_factory_from, parse_address
 from fyrehose_twisted.net.options import (
     SYNC_FLAG,
+    MetricsOption,
     NodeOptions,
+    TokenOptions,
     endpoint_description,
     integer_option,
     max_links_option,
+    parse_server_endpoint,
     probe_ports,
     protocol_option,
     subclass_named,
@@ -29,16 +32,30 @@ from fyrehose_twisted.parcels.service.options import parse_advertised, read_toke
 from fyrehose_twisted.parcels.service.service import ParcelsNode
 from fyrehose_twisted.parcels.service.storage import Storage
 from fyrehose_twisted.parcels.wire.messages import MAX_EVENT
+from fyrehose_twisted.web.tokens import Tokens, shared_token
+
+HTTP_OPTIONS = (
+    *("tokens-file", "token-file", "hosts", "allowed-origin"),
+    *("allow-private-callbacks", "callback-port"),
+)
+"""Options that require ``--http``."""
 
 
-class Options(NodeOptions, JournalOptions):
+class Options(NodeOptions, MetricsOption, TokenOptions, JournalOptions):
     """Command-line options of a node."""
 
-    aliases = {"found": "bootstrap", "cluster-secret-file": "secret-file", "c": "cluster"}
+    aliases = {
+        "found": "bootstrap",
+        "cluster-secret-file": "secret-file",
+        "c": "cluster",
+        "neighbour": "peer",
+        "http-host": "host",
+        "p": "peer",
+    }
     synopsis = "--name NAME [options]"
     longdesc = (
         "Runs one node of a cluster that puts the events published at any of its nodes into one total order. The"
-        " first node bootstraps the cluster. Each other node needs one --neighbour or more, and discovers the rest."
+        " first node bootstraps the cluster. Each other node needs one --peer or more, and discovers the rest."
         " Its state is in its journal. It listens on loopback by default. Any other interface requires --secret-file or"
         " --open."
     )
@@ -49,7 +66,7 @@ class Options(NodeOptions, JournalOptions):
         ["advertise", "a", None, "HOST:PORT at which other nodes reach this node [default: the listening address]"],
         ["dial", None, None, "endpoint for connections to other nodes, such as tls:{host}:{port} [default: TCP]"],
         ["http", None, None, "endpoint of the HTTP API, such as tcp:8080 (on loopback)"],
-        ["token-file", None, None, "file with the token that HTTP clients must send"],
+        ["token-file", None, None, "file with one token that all HTTP clients share"],
         ["window-mib", None, 64, "MiB of memory for recent events", integer_option("window-mib", 1, 65_536)],
         ["max-event", None, MAX_EVENT, "maximum size of an event in bytes", integer_option("max-event", 1, MAX_EVENT)],
         [
@@ -71,24 +88,19 @@ class Options(NodeOptions, JournalOptions):
         ],
     ]
     optFlags = [
-        ["bootstrap", None, "bootstrap a cluster if no neighbour is in one"],
+        ["bootstrap", None, "bootstrap a cluster if no peer is in one"],
         SYNC_FLAG,
         ["allow-private-callbacks", None, "allow callbacks to addresses that are not public"],
     ]
 
     def __init__(self) -> None:
         super().__init__()
-        self["neighbours"] = []
-        self["http-host"] = []
+        self["peers"] = []
         self["callback-port"] = []
 
-    def opt_neighbour(self, place: str) -> None:
+    def opt_peer(self, place: str) -> None:
         """HOST:PORT of another node (repeatable)"""
-        self["neighbours"].append(place)
-
-    def opt_http_host(self, name: str) -> None:
-        """host name accepted from HTTP clients without a token, besides localhost and addresses (repeatable)"""
-        self["http-host"].append(name)
+        self["peers"].append(place)
 
     def opt_callback_port(self, port: str) -> None:
         """port allowed for callbacks, besides 80 and 443 (repeatable)"""
@@ -119,7 +131,7 @@ class Options(NodeOptions, JournalOptions):
             name=self["name"],
             cluster=self["cluster"],
             advertise=parse_advertised(self["advertise"], listening),
-            neighbours=tuple(dict.fromkeys(map(parse_address, self["neighbours"]))),
+            neighbours=tuple(dict.fromkeys(map(parse_address, self["peers"]))),
             bootstrap=bool(self["bootstrap"]),
             secret=self["secret"],
             max_event=self["max-event"],
@@ -130,22 +142,27 @@ class Options(NodeOptions, JournalOptions):
             state=state,
             listen=listening.description,
             http=endpoint_description(self["serving"]),
-            token=self["token"],
+            tokens=self["tokens"],
+            metrics=endpoint_description(self["metrics-listening"]),
             web=self["web"],
             storage=None if directory is None else Storage(directory, sync=bool(self["sync"]), journal=settings),
             dial=self["dial"],
         )
 
     def _check_http(self) -> None:
-        self["serving"], self["token"], self["web"] = None, None, None
+        metrics = self["metrics"]
+        self["metrics-listening"] = parse_server_endpoint("metrics", metrics, "tcp:9100") if metrics else None
+        self["serving"], self["tokens"], self["web"] = None, None, None
         if self["http"] is None:
-            for option in ("token-file", "allow-private-callbacks", "callback-port", "http-host"):
+            for option in HTTP_OPTIONS:
                 if self[option]:
-                    raise usage.UsageError(f"--{option} requires --http ENDPOINT")
+                    raise usage.UsageError(f"--{option.replace('hosts', 'host')} requires --http ENDPOINT")
             return
-        self["token"] = read_token(self["token-file"]) if self["token-file"] else None
-        protected = self["token"] is not None
-        self["serving"] = self.parse_protected("http", self["http"], "tcp:8080", "--token-file", protected=protected)
+        if self["tokens-file"] and self["token-file"]:
+            raise usage.UsageError("--tokens-file and --token-file exclude each other")
+        self["token-file"] = self.absolute_path("token-file")
+        protected = self.parse_tokens()
+        self["serving"] = self.parse_protected("http", self["http"], "tcp:8080", "--tokens-file", protected=protected)
         try:
             with web_extra():  # Report a missing extra now, not at the first callback.
                 import fyrehose_twisted.parcels.web.webhooks.http_sender  # noqa: F401
@@ -156,8 +173,18 @@ class Options(NodeOptions, JournalOptions):
             max_body=self["max-event"],
             allow_private_callbacks=bool(self["allow-private-callbacks"]),
             callback_ports=(*WebConfig.callback_ports, *self["callback-port"]),
-            hosts=tuple(self["http-host"]),
+            hosts=tuple(self["hosts"]),
+            allowed_origin=self["allowed-origin"],
         )
+
+    def read_tokens(self) -> Tokens | None:
+        """Read the file of tokens, or of one token, if any. :raises ConfigurationError: if it is invalid."""
+        return shared_token(read_token(str(self["token-file"]))) if self["token-file"] else super().read_tokens()
+
+    @property
+    def reloadable(self) -> bool:
+        """Whether SIGHUP has a file to read again."""
+        return bool(self["token-file"]) or super().reloadable
 
 
 def makeService(options: Options) -> IService:
@@ -168,11 +195,13 @@ def makeService(options: Options) -> IService:
     config: ParcelsConfig = options["config"]
     try:
         # twistd still has the terminal here, so report foreseeable failures now, in one line.
-        probe_ports([("listen", options["listening"][0]), ("http", options["serving"])])
+        ports = [("listen", options["listening"][0]), ("http", options["serving"])]
+        probe_ports([*ports, ("metrics", options["metrics-listening"])])
         options.require_writable_journal()
         if config.storage is not None:
             config.storage.check(config)
-        service: Any = ParcelsNode(config, protocol=options["class"])
+        reread = options.read_tokens if options.reloadable else None
+        service: Any = ParcelsNode(config, protocol=options["class"], reread_tokens=reread)
     except FyrehoseError as error:
         raise SystemExit(f"parcels-node: {error}") from None
     return service  # type: ignore[no-any-return]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -12,8 +12,10 @@ from prometheus_client.registry import Collector
 from fyrehose_twisted.interfaces import IOrderedEvents
 from fyrehose_twisted.net.metrics import counter_families, enum_gauge, gauge_families, info_metric, label_gauge
 from fyrehose_twisted.parcels.node.status import NodeStatus
-from fyrehose_twisted.parcels.web.webhooks.registry import Callbacks
 from fyrehose_twisted.parcels.wire.messages import Mode
+
+if TYPE_CHECKING:
+    from fyrehose_twisted.parcels.web.webhooks.registry import Callbacks
 
 _PREFIX = "fyrehose_parcels"
 

@@ -19,7 +19,7 @@ from fyrehose_twisted.parcels.web.webhooks.registry import Callbacks
 from fyrehose_twisted.parcels.web.webhooks.resource import CallbackResource
 from fyrehose_twisted.web.metrics import MetricsPage, SiteCollector
 from fyrehose_twisted.web.site import Route, WebSite, constant_page
-from fyrehose_twisted.web.tokens import shared_token
+from fyrehose_twisted.web.tokens import Tokens, shared_token
 
 
 def site(
@@ -27,16 +27,20 @@ def site(
     *,
     reactor: Any,
     token: bytes | None = None,
+    tokens: Tokens | None = None,
     callbacks: Callbacks | None = None,
     config: WebConfig | None = None,
 ) -> WebSite:
     """Return the web site of ``node``.
 
     :param token: token required for all requests except ``/health`` and ``/openapi.json``.
+    :param tokens: the same with a token for each client.
     :param callbacks: callback registry, which the caller starts and stops; without it, there is no ``/callbacks``.
     :raises ConfigurationError: if the token is empty.
     """
     config = config or WebConfig()
+    if token is not None:
+        tokens = shared_token(token)
     feed = EventBroadcaster(node, config, reactor)
     events = EventsResource(node, feed, config, reactor)
     cluster = ClusterResource(node)
@@ -68,13 +72,12 @@ def site(
             Route("/callbacks/{id}", {b"GET": registered.get, b"DELETE": registered.delete}),
         ]
     description = describe_openapi(
-        config, callbacks=callbacks is not None, operator=operator, state=holds_state, token=token is not None
+        config, callbacks=callbacks is not None, operator=operator, state=holds_state, token=tokens is not None
     )
     routes += [
         Route("/openapi.json", {b"GET": constant_page(description)}, open=True),
         Route("/", {b"GET": constant_page({"links": [route.name for route in routes] + ["/openapi.json"]})}),
     ]
-    tokens = None if token is None else shared_token(token)
     made = WebSite(routes, config, reactor, tokens=tokens, streams=feed)
     made.sweeps.append(events.expire_requests)
     metrics.append(SiteCollector("fyrehose_parcels_web", made))
