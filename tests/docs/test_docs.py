@@ -167,6 +167,14 @@ def planted(commands: str, install: str = "`pip install .`") -> str:
         ("at ...: fine\n", "at 12 s: fine  \n", True),
         ("...\nlast\n", "first\nsecond\nlast\n", True),
         ("...\nlast\n", "first\nsecond\n", False),
+        ("...\nlast\n", "last\nfirst\nlast\n", True),
+        ("...\na\n...\nb\n...\n", "0\na\n1\nb\n2\n3\n", True),
+        ("...\na\n...\nb\n...\n", "b\na\n", False),
+        ("a...b...c\n", "a b c b c\n", True),
+        ("a...b...c\n", "a c b\n", False),
+        ("a...b...c\n", "a b c b\n", False),
+        (f"a{'...b' * 9}...c\n", f"a{' b' * 2_000} d\n", False),
+        ("...\na\n" * 9 + "b\n", "a\n" * 2_000, False),
     ],
 )
 def test_wildcards_in_shown_output_match(shown: str, output: str, matches: bool) -> None:
@@ -203,6 +211,7 @@ def test_only_commands_without_side_effects_are_retried(command: str, looks: boo
         ("$ (exit 2)\n", "ended with status 2"),
         ("$ exit 2\n", "ends the shell"),
         ("$ echo unseen\n", "does not show"),
+        ("$ while sleep 0.01; do echo .; done &\n$ echo\nend\n", "should show:\nend"),
         ("$ echo fine\nfine\n$ echo fine again; sleep 1000\n", r"md:8: .*\ndoes not end within 1 s; .*\nfine again"),
     ],
 )

@@ -25,6 +25,8 @@ from suite.shares import DURATIONS, recorded, shares
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 SLOWEST = 10
+HANGS = 1_000
+"""Seconds after which a test, outside of the soak, prints where it stands and ends its process; all pages are one."""
 MOST_CORES = 8
 """Maximum number of processes; more would have little to do."""
 
@@ -154,6 +156,8 @@ class Run:
         part, path = Part(f"tests, part {number} of {self.cores}"), ROOT / "build" / f"{self.suite.name}-{number}.json"
         path.unlink(missing_ok=True)
         command = [sys.executable, "-m", "pytest", "--no-header", "-rfE", f"--report={path}", *self.suite.options]
+        if self.suite is not SOAK:
+            command += ["-o", f"faulthandler_timeout={HANGS}", "-o", "faulthandler_exit_on_timeout=true"]
         process = subprocess.Popen(
             [*command, *self._pytest_options, *files],
             cwd=ROOT,

@@ -68,13 +68,26 @@ def pattern_of(shown: str) -> str:
 
     ``...`` stands for anything in a line, or alone for any lines. Several blanks stand for two or more, since columns
     are wider where ports are longer.
+
+    Whatever is before the last one is atomic, that is, taken where it first occurs. No match is missed by that, and the
+    search on a long line that differs would otherwise take hours.
     """
-    return "".join(
-        r"(?:[^\n]*\n)*?"
-        if line == "..."
-        else re.sub(r"(?:\\ ){2,}", "[ ]{2,}", re.escape(line.rstrip())).replace(r"\.\.\.", r"[^\n]*") + r"[ \t]*\n"
-        for line in shown.splitlines()
-    )
+    blocks = [""]
+    for line in shown.splitlines():
+        if line == "...":
+            blocks.append("")
+        else:
+            blocks[-1] += _pattern_of_line(line)
+    gap = r"(?:[^\n]*\n)*?"
+    first, *others = blocks
+    return first + "".join(f"(?>{gap}{block})" for block in others[:-1]) + "".join(gap + block for block in others[-1:])
+
+
+def _pattern_of_line(line: str) -> str:
+    parts = [re.sub(r"(?:\\ ){2,}", "[ ]{2,}", re.escape(part)) for part in line.rstrip().split("...")]
+    first, *others = parts
+    found = first + "".join(rf"(?>[^\n]*?{part})" for part in others[:-1])
+    return found + "".join(rf"[^\n]*{part}" for part in others[-1:]) + r"[ \t]*\n"
 
 
 class Terminal:
@@ -153,7 +166,8 @@ class Terminal:
             late = self._execute('[ -n "$(jobs -pr)" ]', "", said) == 0
             if re.match(pattern_of(shown), self.output):
                 continue
-            if not late or not self._read(deadline):
+            # A command in the background that goes on to print is as late as a silent one.
+            if not late or time.monotonic() >= deadline or not self._read(deadline):
                 raise AssertionError(f"{said}\nshould show:\n{shown}\nbut shows:\n{self.output}")
         self._buffer = self.output[found.end() :].encode()
 
