@@ -53,8 +53,9 @@ from results import DIRECTORY, given, write
 
 from fyrehose_twisted.process.progress import ProgressBar
 
-OURS, ETCD, ETCD_FSYNC, SYNCOBJ, FAILOVER = "ours", "etcd", "etcd with fsync", "PySyncObj", "fail-over"
-PARTS = (OURS, ETCD, ETCD_FSYNC, SYNCOBJ, FAILOVER)
+OURS, OURS_SYNCED, ETCD, ETCD_FSYNC = "ours", "ours with --sync", "etcd", "etcd with fsync"
+SYNCOBJ, FAILOVER = "PySyncObj", "fail-over"
+PARTS = (OURS, OURS_SYNCED, ETCD, ETCD_FSYNC, SYNCOBJ, FAILOVER)
 SIZES = (2, 3, 5)
 TOO_BUSY = 0.1
 """Cores used by other processes above which the figures are unreliable."""
@@ -82,6 +83,7 @@ class Measuring:
         """Yield all jobs in their order."""
         measures = {
             OURS: self._ours,
+            OURS_SYNCED: self._ours_synced,
             ETCD: lambda turn, size, directory: self._etcd(turn, size, directory, fsync=False),
             ETCD_FSYNC: lambda turn, size, directory: self._etcd(turn, size, directory, fsync=True),
             SYNCOBJ: self._syncobj,
@@ -140,6 +142,13 @@ class Measuring:
                 load = Load(cluster.places, 2, 2, options.seconds, options.warm_up, cluster.pids)
                 self._publish(turn, cluster, wanted.SPLIT, load)
             self._beside_bare(turn, cluster, directory)
+
+    def _ours_synced(self, turn: int, size: int, directory: Path) -> None:
+        seconds, warm_up = self.options.seconds, self.options.warm_up
+        with OurCluster(size, directory, sync=True) as cluster:
+            leader = [cluster.places[cluster.leader]]
+            for name, flight in ((wanted.SYNCED_ONE, 1), (wanted.SYNCED_MANY, 64)):
+                self._publish(turn, cluster, name, Load(leader, 1, flight, seconds, warm_up, cluster.pids))
 
     def _publish(self, turn: int, cluster: OurCluster, name: str, load: Load) -> None:
         figures, first, events = in_child(publish, load)

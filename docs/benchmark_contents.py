@@ -157,10 +157,11 @@ PARCELS = {
     "parcels": Table(
         "Events/s of a cluster, 128 bytes",
         unit="events/s",
-        ours=("parcels",),
+        ours=("parcels", "parcels --sync"),
         others=("etcd, no fsync", "etcd, fsync", "PySyncObj"),
         ratios=(
             Ratio("of etcd without fsync", "parcels", ("etcd, no fsync",)),
+            Ratio("--sync, of etcd with fsync", "parcels --sync", ("etcd, fsync",)),
             of("parcels", "PySyncObj"),
         ),
         rows=("1 client", "64 clients"),
@@ -168,9 +169,12 @@ PARCELS = {
     "parcels-latency": Table(
         "Median latency of an event",
         unit="ms",
-        ours=("parcels",),
+        ours=("parcels", "parcels --sync"),
         others=("etcd, no fsync", "etcd, fsync", "PySyncObj"),
-        ratios=(Ratio("of etcd without fsync", "parcels", ("etcd, no fsync",)),),
+        ratios=(
+            Ratio("of etcd without fsync", "parcels", ("etcd, no fsync",)),
+            Ratio("--sync, of etcd with fsync", "parcels --sync", ("etcd, fsync",)),
+        ),
         plot="",
         hidden=tuple(f"{load}, {size} nodes" for load in LOADS for size in (2, 5)),
     ),

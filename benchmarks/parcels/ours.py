@@ -14,11 +14,17 @@ PAGE = 1_000
 
 
 class OurCluster(Cluster):
-    """A cluster of ``twistd parcels-node`` processes in memory.
+    """A cluster of ``twistd parcels-node`` processes.
 
+    :param sync: whether an event is on the disks of a majority before it is acknowledged; otherwise it is in their
+        memory, and the nodes have no files.
     :ivar places: addresses for publishers and other nodes.
     :ivar urls: HTTP URLs.
     """
+
+    def __init__(self, size: int, directory: Path, *, sync: bool = False) -> None:
+        self._sync = sync
+        super().__init__(size, directory)
 
     def start(self) -> None:
         """Start all nodes and wait until each knows all others."""
@@ -29,8 +35,9 @@ class OurCluster(Cluster):
             command = [*self.twistd(index), "-n", "--pidfile=", "parcels-node", "--name", f"n{index}"]
             command += ["--listen", f"tcp:{port}:interface=127.0.0.1", "--http", f"tcp:{http}:interface=127.0.0.1"]
             command += [] if index else ["--bootstrap"]
+            command += ["--journal", f"kept-{index}", "--sync"] if self._sync else []
             # The others discover one another through the first.
-            command += ["--neighbour", f"127.0.0.1:{ports[0 if index else 1]}"]
+            command += ["--peer", f"127.0.0.1:{ports[0 if index else 1]}"]
             self.nodes.append(Node(f"ours.{port}", command, self.directory))
         for index in range(self.size):
             wait_until(lambda index=index: self._knows_all(index), "our cluster works", self.nodes)

@@ -10,18 +10,20 @@ from results import Tables
 from parcels import failover, wanted
 from parcels.figures import Results
 
-OURS, NO_FSYNC, FSYNC, SYNCOBJ = "parcels", "etcd, no fsync", "etcd, fsync", "PySyncObj"
+OURS, SYNCED, NO_FSYNC, FSYNC, SYNCOBJ = "parcels", "parcels --sync", "etcd, no fsync", "etcd, fsync", "PySyncObj"
 ETCD_MANY = (wanted.ETCD_SHARED, wanted.ETCD_OWN)
 ETCD_MANY_FSYNC = (wanted.ETCD_SHARED_FSYNC, wanted.ETCD_OWN_FSYNC)
 LOADS: dict[str, dict[str, tuple[str, ...]]] = {
     "1 client": {
         OURS: (wanted.SEQUENTIAL,),
+        SYNCED: (wanted.SYNCED_ONE,),
         NO_FSYNC: (wanted.ETCD_ONE,),
         FSYNC: (wanted.ETCD_ONE_FSYNC,),
         SYNCOBJ: (wanted.SYNCOBJ_ONE_AT_ONCE,),
     },
     "64 clients, one connection": {
         OURS: (wanted.ONE_CONNECTION,),
+        SYNCED: (wanted.SYNCED_MANY,),
         NO_FSYNC: ETCD_MANY,
         FSYNC: ETCD_MANY_FSYNC,
     },

@@ -11,6 +11,7 @@ from parcels.figures import Results, exponent
 
 SEQUENTIAL, SPLIT = "ours, 1 client", "ours, 1 client at each node"
 ONE_CONNECTION, OWN_CONNECTIONS = "ours, 64 clients, one connection", "ours, 64 clients, 64 connections"
+SYNCED_ONE, SYNCED_MANY = "ours, --sync, 1 client", "ours, --sync, 64 clients, one connection"
 FLIGHTS = (256, 512, 1_024, 4_096)
 PIPELINED = {flight: f"ours, {flight:,} in flight" for flight in FLIGHTS}
 HTTP_ONE, HTTP_MANY = "ours, HTTP, 1 client", "ours, HTTP, 64 clients"
