@@ -96,6 +96,8 @@ class NodeConnection(protocol.Protocol):
         """Whether the send queue exceeded its limit."""
         self.malformed_reason: str | None = None
         """Short name of the protocol error of the peer."""
+        self.has_failed_tls = False
+        """Whether TLS ended the connection before the first message, for instance for want of a certificate."""
         self.last_activity_at = 0.0
         """Time of the latest open, received message or close; maintained by the owner."""
         self.has_received = False
@@ -196,6 +198,7 @@ class NodeConnection(protocol.Protocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Twisted: the connection has ended."""
+        self.has_failed_tls = not self.has_received and _is_tls_error(reason.value)
         self._finish(describe_failure(reason.value))
         self._clear_queue()
         if self.owner is not None:
@@ -288,6 +291,11 @@ def describe_failure(failure: BaseException | None) -> str:
         case BaseException(args=[[*reasons]]) if reasons:
             return "; ".join(map(_failure_reason, reasons))[:200]
     return (getattr(failure, "strerror", None) or str(failure) or type(failure).__name__)[:200]
+
+
+def _is_tls_error(failure: BaseException | None) -> bool:
+    # pyOpenSSL may not be installed.
+    return type(failure).__module__.partition(".")[0] == "OpenSSL"
 
 
 def _failure_reason(reason: object) -> str:

@@ -326,6 +326,9 @@ class StreamDriver:
         elif connection.has_overflowed:
             self.counters["unread"] += 1
             self._rate_limited_log.warn("unread", connection.source, "hung up on {source}: it does not read")
+        elif connection.has_failed_tls and not peer.dialled:
+            self.counters["tls_failed"] += 1
+            self._rate_limited_log.warn("tls", connection.source, "no TLS with {source}: {reason}", reason=reason)
         elif peer.dialled and not connection.has_received:
             text = "the connection to {source} ended before the first message: {reason}"
             self._rate_limited_log.warn("unanswered", connection.source, text, reason=reason)

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from suite.authority import Authority
 from suite.waiting import DEADLINE, Waiting
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, gatherResults
-from twisted.internet.endpoints import TCP4ClientEndpoint, TCP4ServerEndpoint, connectProtocol
+from twisted.internet.endpoints import TCP4ClientEndpoint, TCP4ServerEndpoint, clientFromString, connectProtocol
 from twisted.internet.protocol import Factory, Protocol, connectionDone
-from twisted.logger import LogEvent, capturedLogs
+from twisted.logger import LogEvent, capturedLogs, formatEvent
 from twisted.python.failure import Failure
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
@@ -64,6 +65,16 @@ class Listener:
     def until(self, count: int) -> Deferred[None]:
         """Wait for a number of events."""
         return self.waiting.until(lambda: len(self.events) >= count)
+
+
+class Lost(Protocol):
+    """Waits for the end of its connection."""
+
+    def __init__(self) -> None:
+        self.lost: Deferred[None] = Deferred()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.lost.callback(None)
 
 
 class Node(ParcelsNode):
@@ -518,6 +529,28 @@ async def test_node_with_http_publishes_with_a_token(start: Start) -> None:
         await treq.content(refused)
     finally:
         await node.stopService()
+
+
+@pytest_twisted.ensureDeferred
+# Twisted passes certificates in a way that pyOpenSSL deprecates.
+@pytest.mark.filterwarnings("ignore:Passing pyOpenSSL:DeprecationWarning")
+async def test_connection_without_a_valid_certificate_is_counted_and_logged(start: Start, tmp_path: Path) -> None:
+    pytest.importorskip("OpenSSL")
+    authority = Authority(tmp_path)
+    issued = authority.issue("server")
+    node = Node("a", listen=f"mtls:0:cert={issued.certificate}:key={issued.key}:ca={authority.path}")
+    with capturedLogs() as logged:
+        await node.up()
+        try:
+            assert node.address is not None
+            stranger = Lost()
+            client = clientFromString(reactor, f"tls:127.0.0.1:{node.address[1]}:trustRoots={authority.path.parent}")
+            await connectProtocol(client, stranger)
+            await stranger.lost.addTimeout(DEADLINE, reactor)
+            await node.until(lambda: node.state().counters.get("links_tls_failed"))
+        finally:
+            await node.stopService()
+    assert "no TLS with 127.0.0.1: peer did not return a certificate" in map(formatEvent, logged)
 
 
 @pytest_twisted.ensureDeferred

@@ -105,7 +105,8 @@ class MemberService(BackboneService):
         links, node = self.protocol.links, self.protocol.member_node
         if links is not None and node is not None:
             found.update({name: count for name, count in node.links.counters.items() if name in PROBLEMS})
-            found.update({name: links.counters[name] for name in ("malformed", "refused", "unread", "dials_failed")})
+            names = "malformed", "refused", "unread", "tls_failed", "dials_failed"
+            found.update({name: links.counters[name] for name in names})
         return +found
 
     # Starting and stopping
