@@ -84,7 +84,12 @@ def test_cluster_is_told_beside_the_better_kind_of_connection_of_etcd() -> None:
         found.add(0, 3, load, {"rate": rate, "p50": 1 / rate})
     tables = modules["parcels"].tables(found)
     assert tables["parcels"] == {
-        "64 clients, one connection, 3 nodes": {"parcels": 15_000.0, "etcd, no fsync": 9_000.0, "etcd, fsync": None}
+        "64 clients, one connection, 3 nodes": {
+            "parcels": 15_000.0,
+            "parcels --sync": None,
+            "etcd, no fsync": 9_000.0,
+            "etcd, fsync": None,
+        }
     }
     row = tables["parcels-latency"]["64 clients, one connection, 3 nodes"]
     assert row["etcd, no fsync"] == pytest.approx(1 / 9)
