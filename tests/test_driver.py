@@ -10,7 +10,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.driver import CATCH_UP, HELD_UP, NodeDriver
 from fyrehose_twisted.effects import Send
-from fyrehose_twisted.interfaces import INode, Outputs
+from fyrehose_twisted.interfaces import ConcurrentPersist, INode, Outputs
 
 PEER = ("192.0.2.7", 2323)
 NOTHING = Outputs(None, [], [])
@@ -99,6 +99,17 @@ class TestOrder:
         driven.driver.flush()
         assert driven.done == [("persist", "mark"), ("send", "a"), ("send", "b"), ("tell", 1), ("tell", 2)]
 
+    def test_concurrent_effects_come_before_the_state_and_all_others_after(self, driven: Driven) -> None:
+        driven.node.want(ConcurrentPersist([sending("first")], "mark"), ("a",), (1,))
+        driven.driver.flush()
+        assert driven.done == [("send", "first"), ("persist", "mark"), ("send", "a"), ("tell", 1)]
+
+    def test_each_group_of_effects_is_told_as_done(self) -> None:
+        driven = Driven(on_effects_done=lambda: driven.done.append(("done", None)))
+        driven.node.want(ConcurrentPersist([sending("first")], "mark"), ("a",))
+        driven.driver.flush()
+        assert [what for what, _ in driven.done] == ["send", "done", "persist", "send", "done"]
+
     def test_the_driver_persists_nothing_without_a_checkpoint(self, driven: Driven) -> None:
         driven.node.want(None, ("a",))
         driven.driver.flush()
@@ -121,6 +132,17 @@ class TestOrder:
 
 
 class TestFailedPersist:
+    def test_nothing_but_the_concurrent_effects_is_carried_out(self, driven: Driven) -> None:
+        error = OSError("disk full")
+
+        def fail(mark: object) -> None:
+            raise error
+
+        driven.on_persist = fail
+        driven.node.want(ConcurrentPersist([sending("first")], "mark"), ("a",), (1,))
+        driven.driver.flush()
+        assert driven.done == [("send", "first"), ("persist", "mark"), ("failed", error)]
+
     def test_a_failed_persist_sends_and_emits_nothing_and_stops_the_node(self, driven: Driven) -> None:
         error = OSError("disk full")
 

@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from fyrehose_twisted.datagrams import Batch
-from fyrehose_twisted.interfaces import INode
+from fyrehose_twisted.interfaces import ConcurrentPersist, INode
 
 CLOCK_RESOLUTION = 1e-3
 """Seconds by which a timer may fire early."""
@@ -100,6 +100,9 @@ class NodeDriver:
 
     def _process_outputs(self) -> bool:
         persist, effects, events = self.node.drain()
+        if type(persist) is ConcurrentPersist:
+            self._carry_out(persist.effects)
+            persist = persist.state
         if persist is not None and self._persist is not None:
             try:
                 self._persist(persist)
@@ -109,10 +112,7 @@ class NodeDriver:
                     raise
                 self._on_failure(error)
                 return False
-        for effect in effects:
-            self._perform(effect)
-        if effects and self._on_effects_done is not None:
-            self._on_effects_done()
+        self._carry_out(effects)
         for event in events:
             if self._stopped:
                 return False
@@ -121,6 +121,12 @@ class NodeDriver:
             except Exception:
                 _log.failure("the application failed on {event!r}", event=event)
         return bool(events) and not self._stopped
+
+    def _carry_out(self, effects: list[Any]) -> None:
+        for effect in effects:
+            self._perform(effect)
+        if effects and self._on_effects_done is not None:
+            self._on_effects_done()
 
     def _schedule_timer(self) -> None:
         if self._stopped:

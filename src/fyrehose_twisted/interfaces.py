@@ -24,11 +24,22 @@ class Outputs(NamedTuple):
     """Work that a node hands to its driver, to be carried out in this order."""
 
     persist: Any
-    """State to make durable before anything else happens; ``None`` for none. Its type depends on the node."""
+    """State to make durable before anything else happens; ``None`` for none. Its type depends on the node. A
+    :class:`ConcurrentPersist` brings effects that come first."""
     effects: list[Any]
     """Effects to carry out: send, dial, write or close. See :mod:`fyrehose_twisted.effects`."""
     events: list[Any]
     """Events to report to the application."""
+
+
+class ConcurrentPersist(NamedTuple):
+    """State to make durable, and effects to carry out before, because they do not depend on it.
+
+    The time that the disk takes is then not added to that of the network. The node takes no input in between.
+    """
+
+    effects: list[Any]
+    state: Any
 
 
 class INode(Interface):

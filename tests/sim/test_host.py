@@ -15,7 +15,7 @@ from fyrehose_twisted import driver
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Send
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.interfaces import Outputs
+from fyrehose_twisted.interfaces import ConcurrentPersist, Outputs
 from fyrehose_twisted.sim import host as module
 from fyrehose_twisted.sim.crash_mode import Boot, CrashMode
 from fyrehose_twisted.sim.disk.disk import Disk, PowerCut
@@ -746,6 +746,28 @@ class TestCrashes:
         world["a"].wanted.append(wants(persist="next"))
         a.flush()
         assert a.up
+
+    @pytest.mark.parametrize(("mode", "persisted"), [(CrashMode.POWER, None), (CrashMode.KILLED, "mark")])
+    def test_the_power_can_fail_while_state_is_persisted_that_has_concurrent_effects(
+        self, make_world: MakeWorld, mode: CrashMode, persisted: str | None
+    ) -> None:
+        world = make_world()
+        a, _ = world.add("a", "b")
+        story = watched(world)
+        first, then = (Send([data], (world.address("b"),)) for data in (b"first", b"then"))
+        world["a"].wanted.append(wants(persist=ConcurrentPersist([first], "early"), effects=(then,)))
+        a.flush()
+        assert story == [("sent", b"first"), ("persisted", "early", "early"), ("sent", b"then")]
+        a.persisted = None
+        a.crash_after_persist(mode, 2.0)
+        world["a"].wanted.append(wants(persist=ConcurrentPersist([first], "mark"), effects=(then,)))
+        a.flush()
+        assert not a.up
+        assert a.persisted == persisted
+        assert story.count(("sent", b"first")) == 2
+        assert story.count(("sent", b"then")) == 1
+        world.network.run(3.0)
+        assert world["a"].boot == Boot(2.0, persisted, mode)
 
     @pytest.mark.parametrize(("when", "up"), [(1.9, False), (2.1, True)])
     def test_a_crash_on_persist_expires_without_a_persist(self, make_world: MakeWorld, when: float, up: bool) -> None:

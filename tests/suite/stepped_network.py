@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, Generic, Protocol, TypeVar
 
 from fyrehose_twisted.effects import Address, Close, Dial, Peer, Write
-from fyrehose_twisted.interfaces import Outputs
+from fyrehose_twisted.interfaces import ConcurrentPersist, Outputs
 
 DELAY = 0.0005
 """Latency of the network in seconds."""
@@ -118,8 +118,13 @@ class SteppedHost(ABC, Generic[EndT]):
         while self.up:
             outputs = self.node.drain()
             self.outputs.append(outputs)
-            if outputs.persist is not None:
-                self.persist(outputs.persist)
+            persist = outputs.persist
+            if type(persist) is ConcurrentPersist:
+                for effect in persist.effects:
+                    self._carry_out(effect)
+                persist = persist.state
+            if persist is not None:
+                self.persist(persist)
             for effect in outputs.effects:
                 self._carry_out(effect)
             self.events.extend(outputs.events)

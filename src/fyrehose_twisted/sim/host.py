@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 from fyrehose_twisted.effects import Address, Close, Dial, Send, Write
 from fyrehose_twisted.errors import OperationalError
-from fyrehose_twisted.interfaces import INode
+from fyrehose_twisted.interfaces import ConcurrentPersist, INode
 from fyrehose_twisted.sim.crash_mode import Boot, CrashMode
 from fyrehose_twisted.sim.disk.disk import Disk, PowerCut
-from fyrehose_twisted.sim.hosts.pending_crashes import PendingCrashes
+from fyrehose_twisted.sim.hosts.pending_crashes import PendingCrash, PendingCrashes
 from fyrehose_twisted.sim.hosts.tick_timer import TickTimer
 from fyrehose_twisted.sim.scheduler import Scheduler
 from fyrehose_twisted.sim.wallclock import CLOCK_GRAIN as CLOCK_GRAIN  # for callers that import it from here
@@ -268,6 +268,7 @@ class Host:
     def crash_after_persist(self, mode: CrashMode, duration: float) -> None:
         """Crash after the next persist within ``duration`` seconds, before dependent effects are sent.
 
+        A power failure strikes before a persist that comes with concurrent effects, and after those.
         The host restarts ``duration`` seconds after the crash.
         """
         self._pending_crashes.arm_at_persist(mode, duration)
@@ -378,6 +379,13 @@ class Host:
         observers = network.observers
         network.active_host = self
         persist, effects, events = node.drain()
+        if type(persist) is ConcurrentPersist:
+            self._carry_out(persist.effects)
+            crash = self._pending_crashes.at_persist
+            if crash is not None and crash.mode is CrashMode.POWER:
+                self._crash_now(crash)  # The power fails before the disk is done.
+                return
+            persist = persist.state
         if persist is not None:
             if self.on_persist is not None:
                 try:
@@ -389,16 +397,11 @@ class Host:
             self.persisted = persist
             for observe in observers.persisted:
                 observe(self, persist)
-            if self._pending_crashes.at_persist is not None:
-                crash, lasts = self._pending_crashes.at_persist
-                self.stop(crash)
-                network.call_in(lasts, self.start)
+            crash = self._pending_crashes.at_persist
+            if crash is not None:
+                self._crash_now(crash)
                 return
-        for effect in effects:
-            if type(effect) is Send:
-                network.send(self, effect)
-            else:
-                network.streams.perform(self, effect)
+        self._carry_out(effects)
         for event in events:
             self._drain_again = True  # The application may call the node while it handles the event.
             for told in observers.event_emitted:
@@ -407,6 +410,18 @@ class Host:
                 self.on_event(event)
             if not self.up or self.node is not node:
                 return  # The event crashed the host; the remaining outputs are lost.
+
+    def _carry_out(self, effects: list[Any]) -> None:
+        network = self.network
+        for effect in effects:
+            if type(effect) is Send:
+                network.send(self, effect)
+            else:
+                network.streams.perform(self, effect)
+
+    def _crash_now(self, crash: PendingCrash) -> None:
+        self.stop(crash.mode)
+        self.network.call_in(crash.duration, self.start)
 
     def _tick(self) -> None:
         self.network.active_host = self

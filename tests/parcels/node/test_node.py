@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import pytest
 from parcels.harness import Host, Net
-from parcels.node.harness import ask, info, members
+from parcels.node.harness import ask, info, members, mode
 
-from fyrehose_twisted.consensus.messages import EntryKind, MemberId
+from fyrehose_twisted.consensus.messages import AppendEntries, EntryKind, MemberId
+from fyrehose_twisted.effects import Write
 from fyrehose_twisted.errors import EventsNotHeld
+from fyrehose_twisted.interfaces import ConcurrentPersist
 from fyrehose_twisted.parcels.events import EventsDelivered, PublishConfirmed
 from fyrehose_twisted.parcels.node.persistent_state import PersistentState
-from fyrehose_twisted.parcels.wire.messages import node_id
+from fyrehose_twisted.parcels.wire.messages import Mode, node_id
 
 
 def test_three_nodes_agree_on_one_order(trio: tuple[Host, Host, Host], net: Net) -> None:
@@ -112,3 +114,32 @@ def test_changes_are_persisted_before_their_effects(net: Net) -> None:
     assert isinstance(state.member, MemberId)
     memoryless = net.node("Boris", 2)
     assert all(drained.persist is None for drained in memoryless.outputs)
+
+
+def test_followers_get_entries_before_they_are_durable_at_the_leader(net: Net) -> None:
+    ivan = net.node("Ivan", 1, state=PersistentState())
+    net.run(3.0)
+    boris = net.node("Boris", 2, (1,), state=PersistentState())
+    seen = {"first": 0, "after": 0}
+    # Boris has no vote yet when he gets his first entries: Ivan decides alone.
+    while mode(boris) is not Mode.WRK:
+        ivan.call("publish", [b"x"], "x")
+        net.run(0.01)
+    for host in 5 * (ivan, boris):
+        host.call("publish", [b"y"], "y")
+        net.run(0.1)
+    for host in (ivan, boris):
+        for persist, effects, _ in host.outputs:
+            first = persist.effects if isinstance(persist, ConcurrentPersist) else []
+            change = persist.state if isinstance(persist, ConcurrentPersist) else persist
+            early = [message for effect in first for message in effect.messages]
+            assert all(isinstance(message, AppendEntries) for message in early)
+            assert all(message.commit < change.first_index for message in early)
+            assert not (first and effects)
+            seen["first"] += bool(first)
+            late = [message for effect in effects if isinstance(effect, Write) for message in effect.messages]
+            appends = [message for message in late if isinstance(message, AppendEntries) and message.entries]
+            seen["after"] += bool(appends and change is not None)
+    assert seen["after"] >= 1, "a leader that decides alone waits for its disk"
+    assert seen["first"] >= 10
+    assert ivan.read()[-10:] == boris.read()[-10:]

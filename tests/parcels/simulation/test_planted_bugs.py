@@ -16,6 +16,7 @@ from fyrehose_twisted.consensus.messages import AppendEntries, MemberId, Members
 from fyrehose_twisted.consensus.timers import RaftTimers
 from fyrehose_twisted.effects import Peer
 from fyrehose_twisted.parcels.events import PublishConfirmed
+from fyrehose_twisted.parcels.node import node
 from fyrehose_twisted.parcels.node.bootstrapping import ClusterBootstrap
 from fyrehose_twisted.parcels.node.components import NodeComponents
 from fyrehose_twisted.parcels.node.discovery.admission import NeighbourAdmission
@@ -29,6 +30,7 @@ from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.node.ordering import publish_tracker as publishing_module
 from fyrehose_twisted.parcels.node.ordering import publisher_sessions as sessions_module
 from fyrehose_twisted.parcels.node.ordering.application_state import ApplicationState
+from fyrehose_twisted.parcels.node.ordering.cluster_state import ClusterState
 from fyrehose_twisted.parcels.node.ordering.delivery import Delivery
 from fyrehose_twisted.parcels.node.ordering.event_numbering import EventNumbering
 from fyrehose_twisted.parcels.node.ordering.history import EventWindow
@@ -67,7 +69,10 @@ from fyrehose_twisted.parcels.simulation.scenarios import (
     Strangers,
     Unresponsive,
 )
+from fyrehose_twisted.sim import fault_generators
+from fyrehose_twisted.sim.crash_mode import CrashMode
 from fyrehose_twisted.sim.scenario import NO_EXCEPTIONS
+from fyrehose_twisted.sim.schedule import FaultKinds
 
 pytestmark = pytest.mark.interpreted
 
@@ -78,6 +83,18 @@ class Gale(Storm):
     sizes = (3,)
     duration = 100.0
     publish_interval = 0.5
+
+
+class PowerCuts(Gale):
+    """Power failures while disks work, and partitions."""
+
+    fault_counts = (40, 80)
+
+    def fault_kinds(self, names: list[str]) -> FaultKinds:
+        return [
+            (2.0, fault_generators.crashes(names, kinds=(CrashMode.POWER,), max_duration=3.0, after_persist=1.0)),
+            (1.0, fault_generators.cuts(names, max_duration=3.0)),
+        ]
 
 
 def votes_twice(patch: Patch) -> None:
@@ -107,6 +124,15 @@ def loses_its_vote_in_a_crash(patch: Patch) -> None:
         self.voted_for, self.term = None, max(0, self.term - 1)
 
     patch.setattr(PersistentState, "apply", take)
+
+
+def acknowledges_entries_that_are_not_durable(patch: Patch) -> None:
+    patch.setattr(node, "_are_entries", bool)
+    patch.setattr(ClusterState, "followers_may_go_first", True)
+
+
+def tells_what_it_decides_alone_before_it_is_durable(patch: Patch) -> None:
+    patch.setattr(ClusterState, "followers_may_go_first", True)
 
 
 def loses_entries_in_a_crash(patch: Patch) -> None:
@@ -448,9 +474,11 @@ def never_replaces_a_lost_leader(patch: Patch) -> None:
 ORDER = (TotalOrder.name, AcknowledgedDurability.name, PublisherOrder.name)
 
 BUGS = [
-    Bug(votes_twice, (OneLeaderPerTerm.name, *ORDER), Storm, seed=3),
+    Bug(votes_twice, (OneLeaderPerTerm.name, *ORDER), Storm, seed=7),
     Bug(votes_for_candidates_with_older_logs, (*ORDER, ClusterRecovers.name), Gale, seed=6),
     Bug(loses_its_vote_in_a_crash, (OneLeaderPerTerm.name, *ORDER, NO_EXCEPTIONS), Blackout, seed=0),
+    Bug(acknowledges_entries_that_are_not_durable, (*ORDER, NO_EXCEPTIONS, ClusterRecovers.name), PowerCuts, seed=3),
+    Bug(tells_what_it_decides_alone_before_it_is_durable, (*ORDER, ClusterRecovers.name), PowerCuts, seed=30),
     Bug(loses_entries_in_a_crash, (*ORDER, NO_EXCEPTIONS, ClusterRecovers.name), Blackout, seed=0),
     Bug(commits_without_a_quorum, (OneLeaderPerTerm.name, *ORDER), Storm, seed=1),
     Bug(

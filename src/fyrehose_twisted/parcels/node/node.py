@@ -26,9 +26,9 @@ from fyrehose_twisted.consensus.messages import (
     RequestVoteReply,
     StartElection,
 )
-from fyrehose_twisted.effects import Address, Peer
+from fyrehose_twisted.effects import Address, Effect, Peer, Write
 from fyrehose_twisted.errors import NoSuchMember, NotLeader
-from fyrehose_twisted.interfaces import IEventHistory, ILinkNode, IReplicatedState, Outputs
+from fyrehose_twisted.interfaces import ConcurrentPersist, IEventHistory, ILinkNode, IReplicatedState, Outputs
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.events import Removed
 from fyrehose_twisted.parcels.node.components import NodeComponents
@@ -455,7 +455,18 @@ class ClusterNode:
         events = [*reported, *published]
         reported.clear()
         published.clear()
-        return Outputs(persist, components.output.drain_effects(), events)
+        effects = components.output.drain_effects()
+        if persist is not None and components.state.followers_may_go_first and _are_entries(effects):
+            return Outputs(ConcurrentPersist(effects, persist), [], events)
+        return Outputs(persist, effects, events)
 
 
 classImplements(ClusterNode, ILinkNode)
+
+
+def _are_entries(effects: list[Effect]) -> bool:
+    """Return whether there is something to send, and nothing but entries to followers."""
+    return bool(effects) and all(
+        isinstance(effect, Write) and all(type(message) is AppendEntries for message in effect.messages)
+        for effect in effects
+    )

@@ -110,7 +110,8 @@ class HostFault(Fault):
 class CrashFault(HostFault):
     """Crash of a host and its restart: ``crash backbone killed for 2.5``.
 
-    :ivar after_persist: crash after the next persist within ``duration`` seconds, before dependent data is sent.
+    :ivar after_persist: crash after the next persist within ``duration`` seconds, before dependent data is sent. If the
+        power fails, and there is data that does not wait for the persist, crash between the two.
     """
 
     keyword: ClassVar[str] = "crash"

@@ -138,6 +138,11 @@ class ClusterState:
         if self._recorder.needs_compaction and self.applied_index > self.raft.log.snapshot_index:
             self._recorder.compact(self.raft, self.snapshot())
 
+    @property
+    def followers_may_go_first(self) -> bool:
+        """See :class:`~fyrehose_twisted.parcels.node.ordering.state_recorder.StateRecorder`."""
+        return self._recorder.followers_may_go_first
+
     def take_change(self) -> StateChange | None:
         """Return the change to persist now, or ``None``."""
         return self._recorder.take_change(self.raft, self._delivery.numbering.cluster_id)

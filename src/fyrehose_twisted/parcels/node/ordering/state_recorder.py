@@ -22,13 +22,17 @@ class StateRecorder:
     :param durable: whether the node persists its state at all.
     :ivar snapshot: snapshot to persist, which replaces all entries before it.
     :ivar dirty: whether state outside of Raft changed.
+    :ivar followers_may_go_first: whether the latest change has nothing but new entries of a leader, so that followers
+        may get them before they are durable here. Nobody but the leader counts its copy, which happens afterwards.
     """
 
     def __init__(self, *, durable: bool) -> None:
         self.durable = durable
         self.snapshot: Snapshot | None = None
         self.dirty = False
+        self.followers_may_go_first = False
         self._recorded_bytes = 0
+        self._recorded_vote: tuple[int, MemberId | None] | None = None
 
     def compact(self, raft: RaftMember, snapshot: Snapshot) -> None:
         """Replace the persisted entries by a snapshot."""
@@ -50,6 +54,12 @@ class StateRecorder:
             first = max(first, state.index + 1)
         entries = raft.log.entries_from(first) if first else []
         self._recorded_bytes += sum(map(entry_size, entries))
+        vote = raft.term, raft.voted_for
+        # A commit index that comes with the entries says that a majority has what it covers on disk.
+        self.followers_may_go_first = (
+            first > raft.commit_index and vote == self._recorded_vote and state is None and not self.dirty
+        )
+        self._recorded_vote = vote
         raft.dirty, raft.first_unpersisted, self.dirty, self.snapshot = False, 0, False, None
         return StateChange(raft.term, raft.voted_for, cluster_id, raft.commit_index, state, first, entries)
 
