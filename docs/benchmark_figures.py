@@ -27,7 +27,7 @@ QUOTING = (
     PAGE,
     HERE.parent / "README.md",
     HERE / "comparison.md",
-    *(HERE / "howto" / f"{name}.md" for name in ("tuning", "frontend")),
+    *(HERE / "howto" / f"{name}.md" for name in ("tuning", "frontend", "parcels-operate")),
 )
 """Pages with measured figures."""
 BUILDS = {"interpreted": Path(), "compiled": Path("compiled")}

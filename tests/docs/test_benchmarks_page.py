@@ -62,6 +62,11 @@ def test_every_table_is_shown_or_quoted(pages: ModuleType) -> None:
     assert {name for pair in used for name in pair if name} == set(pages.TABLES)
 
 
+def test_every_page_with_figures_is_written(pages: ModuleType) -> None:
+    found = {path for path in [ROOT / "README.md", *DOCS.rglob("*.md")] if "<!--= " in path.read_text(encoding="utf-8")}
+    assert found == {path.resolve() for path in pages.QUOTING}
+
+
 def test_changed_figure_changes_table_plot_ratio_and_quotations(pages: ModuleType, figures: dict[str, Any]) -> None:
     before = outputs(pages, figures)
     rows = figures["round-trips"]["interpreted"]["rows"]
@@ -132,7 +137,7 @@ def test_prose_leaves_measured_figures_to_the_results(name: str) -> None:
     assert [line for line in prose.splitlines() if MEASURED.search(line)] == []
 
 
-@pytest.mark.parametrize("name", ["../README", "benchmarks", "comparison", "howto/tuning", "howto/frontend"])
+@pytest.mark.parametrize("name", ["../README", "benchmarks", "comparison", "howto/tuning", "howto/frontend", "howto/parcels-operate"])
 def test_no_line_begins_with_a_figure(name: str) -> None:
     # Markdown would take the rest of the line for HTML.
     assert re.findall(r"^ *<!--=.*", (DOCS / f"{name}.md").read_text(encoding="utf-8"), re.MULTILINE) == []
