@@ -137,7 +137,9 @@ def test_prose_leaves_measured_figures_to_the_results(name: str) -> None:
     assert [line for line in prose.splitlines() if MEASURED.search(line)] == []
 
 
-@pytest.mark.parametrize("name", ["../README", "benchmarks", "comparison", "howto/tuning", "howto/frontend", "howto/parcels-operate"])
+@pytest.mark.parametrize(
+    "name", ["../README", "benchmarks", "comparison", "howto/tuning", "howto/frontend", "howto/parcels-operate"]
+)
 def test_no_line_begins_with_a_figure(name: str) -> None:
     # Markdown would take the rest of the line for HTML.
     assert re.findall(r"^ *<!--=.*", (DOCS / f"{name}.md").read_text(encoding="utf-8"), re.MULTILINE) == []

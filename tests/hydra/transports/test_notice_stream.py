@@ -434,7 +434,7 @@ class Net:
         def lost() -> None:
             if nick in self.users:
                 self.pass_on(nick)
-                del self.users[nick]
+            if self.users.pop(nick, None) is not None:  # A QUIT among the lines has come here, too.
                 self.clock.callLater(0, protocol.connectionLost, Failure(ConnectionDone()))
 
         transport.abortConnection = transport.loseConnection = lost
@@ -467,6 +467,9 @@ class Net:
             elif word == b"ISON":
                 there = rest if rest.decode() in self.users else b""
                 self.clock.callLater(0, user.dataReceived, b":s 303 %b :%b\r\n" % (nick.encode(), there))
+            elif word == b"QUIT":
+                user.transport.loseConnection()
+                return
 
     def link(self, **more: Any) -> tuple[Any, Any]:
         dials = [
@@ -575,11 +578,36 @@ def test_aborted_irc_link_ends_at_both_ends(goodbye: bool, reason: str) -> None:
 
     connection.abortConnection = abort
     boris.transport.abortConnection()
-    net.clock.advance(0)
+    net.advance(0.2)
     assert "aborted here" in str(boris.lost)
     assert (ivan.lost is None) is not goodbye
     net.advance(11)
     assert reason in str(ivan.lost)
+
+
+def test_irc_link_is_closed_by_the_server_and_read_until_then() -> None:
+    net = Net()
+    ivan, boris = net.link()
+    connection = net.users["boris"].transport
+    boris.transport.write(b"last")
+    boris.transport.loseConnection()
+    # To close with unread data would reset the connection, and the server might discard what it has not read either.
+    net.users["boris"].dataReceived(b":ivan!u@h NOTICE boris :H1 0 1/1 YQ\r\n:s PING x\r\n")
+    assert connection.value().endswith(b"\r\nQUIT :closed here\r\n")
+    assert (boris.data, boris.lost) == (b"", None)
+    net.advance(0.3)
+    assert isinstance(boris.lost, ConnectionDone)
+    assert (ivan.data, isinstance(ivan.lost, ConnectionDone)) == (b"last", True)
+
+
+def test_irc_link_waits_for_the_server_to_close_only_for_a_while() -> None:
+    net = Net()
+    _, boris = net.link()
+    boris.transport.loseConnection()
+    net.clock.advance(9.9)
+    assert boris.lost is None
+    net.clock.advance(0.2)
+    assert isinstance(boris.lost, ConnectionDone)
 
 
 def test_silence_ends_an_irc_link() -> None:

@@ -222,8 +222,6 @@ class _DesiredChannel:
 class _ActiveClient(IrcClient):
     """One connection of an :class:`ActiveConnection`."""
 
-    reads_after_quit = True
-
     def __init__(
         self, owner: ActiveConnection, config: IrcConfig, server: str, reactor: Any, channels: Sequence[Channel]
     ) -> None:

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from re import fullmatch
-from typing import Any, ClassVar
+from typing import Any
 
 from twisted.internet import tcp
 from twisted.internet.defer import Deferred
@@ -98,7 +98,6 @@ class IrcClient(Protocol):
 
     Subclasses override the hooks. Call :meth:`dial` once; :meth:`ended` is then called exactly once.
 
-    :cvar reads_after_quit: whether lines are still read after QUIT until the server closes the connection.
     :param timeout: seconds from dialling until :meth:`setup_done` must be called.
     :param ping_interval: seconds between PINGs to the server.
     :param ping_timeout: seconds of silence after a PING that end the connection.
@@ -111,7 +110,6 @@ class IrcClient(Protocol):
     """
 
     log = Logger()
-    reads_after_quit: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -245,13 +243,17 @@ class IrcClient(Protocol):
             self._unanswered_pings.append(number)
 
     def quit(self, reason: str, timeout: float = LINGER) -> None:
-        """Send QUIT; abort if the server does not close the connection within ``timeout`` seconds."""
+        """Send QUIT; abort if the server does not close the connection within ``timeout`` seconds.
+
+        Lines are read until then. To close with unread data would reset the connection, and the server could discard
+        what it has not read either.
+        """
         if self.is_closed or self.transport is None:
             self.abort(reason)
             return
         self._end_reason = self._end_reason or reason
         self.send("QUIT", ":" + to_wire("".join(filter(str.isprintable, reason))[:100]))
-        if self.registered and self.reads_after_quit:
+        if self.registered:
             self.leaving = True
         else:
             self.is_closed = True

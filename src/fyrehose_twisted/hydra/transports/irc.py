@@ -38,6 +38,8 @@ HIGH_WATERMARK = 960
 LOW_WATERMARK = 240
 """Unsent bytes below which it is resumed."""
 
+QUIT_TIMEOUT = 10.0
+"""Seconds for the server to close the connection after QUIT. A busy one first passes on the rest of the stream."""
 CLEAN_CLOSE_REASONS = ("closed", "closed here")
 """End reasons of sessions without an error."""
 
@@ -187,7 +189,8 @@ class _NoticeTunnel(IrcClient):
     def line_received(self, line: ParsedLine) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
         if (
-            line.command == "NOTICE"
+            not self.leaving
+            and line.command == "NOTICE"
             and len(line.params) == 2
             and "!" in line.prefix
             and self.casefold(line.nick) == self.casefold(self._peer)
@@ -251,14 +254,14 @@ class _NoticeTunnel(IrcClient):
     def _pump_once(self) -> bool:
         messages, data = self.session.drain()
         self._send(messages)
-        if self.link is None and self.session.state is NoticeState.OPEN and not self.is_closed:
+        if self.link is None and self.session.state is NoticeState.OPEN and not (self.is_closed or self.leaving):
             self._open()
         if self.link is not None:
             if data and not self.is_closed:
                 self.link.protocol.dataReceived(data)
             self.link.update_producer()
-        if self.session.state is NoticeState.OVER and not self.is_closed:
-            self.quit(self.session.end_reason)
+        if self.session.state is NoticeState.OVER and not (self.is_closed or self.leaving):
+            self.quit(self.session.end_reason, QUIT_TIMEOUT)
         return bool(messages or data) and not self.is_closed
 
     def _open(self) -> None:
@@ -271,7 +274,7 @@ class _NoticeTunnel(IrcClient):
         self.when_connected.callback(protocol)
 
     def _schedule_tick(self) -> None:
-        due = None if self.is_closed else self.session.next_deadline()
+        due = None if self.is_closed or self.leaving else self.session.next_deadline()
         if self._session_timer is not None and self._session_timer.active():
             self._session_timer.cancel()
         self._session_timer = None
