@@ -529,6 +529,25 @@ def test_messages_before_malformed_bytes_are_delivered(logged: list[LogEvent]) -
     assert running.links.counters["malformed_exclaimed"] == 1
 
 
+def test_failed_tls_handshake_is_counted_only_where_it_was_accepted(logged: list[LogEvent]) -> None:
+    running = Running()
+    in_use, _ = running.accept()
+    in_use.dataReceived(b"good\n")
+    in_use.connectionLost(Failure(SSLError("cut off")))
+    running.accept()[0].connectionLost(Failure(ConnectionLost()))
+    assert running.links.counters["tls_failed"] == 0
+    running.accept()[0].connectionLost(Failure(SSLError([("SSL routines", "", "no certificate")])))
+    assert running.links.counters["tls_failed"] == 1
+    assert warnings(logged) == ["no TLS with {source}: {reason}"]
+    running.want(Dial(THERE))
+    link = running.endpoint.factories[0].buildProtocol(None)
+    link.makeConnection(Wire())
+    running.endpoint.waiting[0].callback(link)
+    link.connectionLost(Failure(SSLError([("SSL routines", "", "unknown ca")])))
+    assert running.links.counters["tls_failed"] == 1
+    assert "ended before the first message" in warnings(logged)[-1]
+
+
 def test_malformed_bytes_are_logged_once_a_minute_per_source(logged: list[LogEvent]) -> None:
     running = Running()
     for source in ("192.0.2.1", "192.0.2.1", "192.0.2.2"):

@@ -107,6 +107,14 @@ def test_every_reloadable_limit_is_accepted_in_the_limits_file(in_tmp_path: Path
     assert {getattr(config, name) for name in RELOADABLE} == {9}
 
 
+@pytest.mark.parametrize(
+    ("text", "reloadable"), [("", False), ("--tokens-file tokens", True), ("--limits limits.toml", True)]
+)
+def test_options_tell_whether_there_is_a_file_to_reload(in_tmp_path: Path, text: str, reloadable: bool) -> None:
+    (in_tmp_path / "limits.toml").write_text("burst = 4\n")
+    assert options_of(text).reloadable is reloadable
+
+
 def test_limits_and_tokens_are_reloaded(in_tmp_path: Path) -> None:
     options = options_of("--tokens-file tokens --limits limits.toml")
     (in_tmp_path / "tokens").write_text("eve " + "e" * 16)

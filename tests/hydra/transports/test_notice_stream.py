@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.internet.task import Clock
@@ -661,6 +661,28 @@ def test_refused_or_cancelled_irc_dial_fails() -> None:
     waiting.cancel()
     net.advance(1)
     assert len(failures) == 2
+    assert (net.users, net.clock.getDelayedCalls()) == ({}, [])
+
+
+def test_cancelled_irc_dial_opens_no_link_until_the_server_closes() -> None:
+    net = Net()
+    built: list[Any] = []
+    failures: list[Any] = []
+
+    class Recording(Factory):
+        def buildProtocol(self, addr: Any) -> Protocol:
+            built.append(End())
+            return built[-1]  # type: ignore[no-any-return]
+
+    waiting = net.endpoint("anna", "boris").connect(Recording())
+    waiting.addErrback(failures.append)
+    anna = net.users["anna"]
+    token = anna.transport.value().partition(b" :H1 OPEN ")[2].split(b" ")[0]
+    waiting.cancel()
+    anna.dataReceived(b":boris!u@h NOTICE anna :H1 OPENED %b %b\r\n" % (b"A" * 16, token))
+    net.advance(1)
+    assert built == []
+    assert failures[0].check(CancelledError)
     assert (net.users, net.clock.getDelayedCalls()) == ({}, [])
 
 

@@ -509,6 +509,11 @@ async def test_http_streams_end_before_the_node_has_stopped() -> None:
     assert reader.data.endswith(b"\r\n0\r\n\r\n")
 
 
+def test_one_token_and_a_token_for_each_client_exclude_each_other() -> None:
+    with pytest.raises(ConfigurationError, match="token and tokens"):
+        ParcelsConfig("a", token=b"a", tokens=Tokens({"b": b"b"}))
+
+
 @pytest_twisted.ensureDeferred
 async def test_node_with_http_publishes_with_a_token(start: Start) -> None:
     treq = pytest.importorskip("treq")

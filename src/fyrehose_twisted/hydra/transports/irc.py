@@ -254,7 +254,7 @@ class _NoticeTunnel(IrcClient):
     def _pump_once(self) -> bool:
         messages, data = self.session.drain()
         self._send(messages)
-        if self.link is None and self.session.state is NoticeState.OPEN and not (self.is_closed or self.leaving):
+        if self.link is None and self.session.state is NoticeState.OPEN and not self.is_closed:
             self._open()
         if self.link is not None:
             if data and not self.is_closed:
@@ -274,7 +274,7 @@ class _NoticeTunnel(IrcClient):
         self.when_connected.callback(protocol)
 
     def _schedule_tick(self) -> None:
-        due = None if self.is_closed or self.leaving else self.session.next_deadline()
+        due = None if self.is_closed else self.session.next_deadline()
         if self._session_timer is not None and self._session_timer.active():
             self._session_timer.cancel()
         self._session_timer = None
