@@ -93,6 +93,15 @@ def test_a_large_first_number_is_verified_and_accepted_after_the_timeout() -> No
     assert search_with_message(MAX_JUMP).result(1.0) == MAX_JUMP
 
 
+def test_a_live_start_is_not_before_the_first_message_even_if_the_backbone_confirms_it() -> None:
+    search = search_with_message(MAX_JUMP + 100)
+    search.result(1.0)
+    low, high = search.next_request(1.0) or (0, 0)
+    for number in range(low, high + 1):
+        search.add(number, b"retransmitted", 1.1, live=True)
+    assert search.result(1.2) == MAX_JUMP + 100
+
+
 def test_a_confirmation_from_any_host_ends_the_verification() -> None:
     search = search_with_message(MAX_JUMP + 1)
     search.result(1.0)

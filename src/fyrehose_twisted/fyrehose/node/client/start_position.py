@@ -46,6 +46,8 @@ class StartPositionSearch:
         self._is_unanswered = False
         self._retry_delay = FIRST_RETRY_DELAY
         self._unconfirmed: int | None = None
+        self._suspect = 0
+        """Number that messages were requested below, to confirm it."""
         self._confirmation_deadline: float | None = None
         self._reported_oldest: int | None = None
         self.reported_last = 0
@@ -74,14 +76,16 @@ class StartPositionSearch:
                 return False
             self.early_messages[sequence] = data
             self._size += cost
-        if live:
+        # What was requested for confirmation comes from the backbone, too, if it retransmits.
+        if live and not self._suspect - CONFIRMATION_RANGE <= sequence < self._suspect:
             self.live_numbers.add(sequence)
         return True
 
     def next_request(self, now: float) -> tuple[int, int] | None:
         """Return the range to request now, or ``None``."""
         if self._unconfirmed is not None:
-            suspect, self._unconfirmed = self._unconfirmed, None
+            self._suspect = suspect = self._unconfirmed
+            self._unconfirmed = None
             self._wait_until = self._confirmation_deadline
             return max(1, suspect - CONFIRMATION_RANGE), suspect
         if (

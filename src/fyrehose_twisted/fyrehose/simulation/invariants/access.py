@@ -25,9 +25,12 @@ from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
     parse_deliver,
 )
 from fyrehose_twisted.fyrehose.wire.codec import decode
-from fyrehose_twisted.fyrehose.wire.packets import Push
+from fyrehose_twisted.fyrehose.wire.packets import PacketType, Push, Request
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.observer import SimPacket
+
+
+REQUEST_KINDS = (PacketType.REQUEST, PacketType.REQUEST6)
 
 
 class NoNumbersWasted(FyrehoseInvariant):
@@ -155,8 +158,8 @@ class JournalMatchesDelivery(ClientInvariant):
 
 class StartsAtOldestConfirmed(FyrehoseInvariant):
     """A joining subscriber starts with the lowest received number that another one confirms: of all messages if it
-    wants the oldest, otherwise of those from the backbone. It may ignore one far below the oldest number that the
-    backbone reports."""
+    wants the oldest, otherwise of those from the backbone that it has not requested itself. It may ignore one far below
+    the oldest number that the backbone reports."""
 
     name: ClassVar[str] = "streams start at the lowest number"
 
@@ -165,10 +168,22 @@ class StartsAtOldestConfirmed(FyrehoseInvariant):
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
         self._arrived_numbers: dict[Host, list[int]] = {}
+        self._requested: dict[Host, range] = {}
 
     def started(self, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         self._arrived_numbers[host] = []
+        self._requested[host] = range(0)
+
+    def sent(self, packet: SimPacket) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        one = self.by_host.get(packet.source)
+        if one is None or packet.data[0] not in REQUEST_KINDS:
+            return
+        client = one.application.client
+        request = decode(packet.data)
+        if client.next_sequence is None and client.config.start is Start.LIVE and isinstance(request, Request):
+            self._requested[packet.source] = range(request.first, request.last)
 
     def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
@@ -179,7 +194,9 @@ class StartsAtOldestConfirmed(FyrehoseInvariant):
             return  # Before the backbone has answered, it could come from anyone.
         wanted = packet.source is self.participants.backbone.host or one.application.client.config.start is Start.OLDEST
         if wanted and one.application.client.next_sequence is None and not (packet.damaged or packet.truncated):
-            self._arrived_numbers[host].append(parse_deliver(packet.data)[0])
+            number = parse_deliver(packet.data)[0]
+            if number not in self._requested[host]:
+                self._arrived_numbers[host].append(number)
 
     def event_emitted(self, host: Host, event: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
