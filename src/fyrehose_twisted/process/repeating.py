@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -16,6 +15,8 @@ REPORT_INTERVAL = 60.0
 
 class PeriodicCall:
     """Periodic call. A failure is logged, and the next call runs when it is due.
+
+    Twisted's ``LoopingCall`` would import the global reactor, which is not there if asyncio runs the process.
 
     :param description: name of the call in the log.
     :param call: function that may return a Deferred; the next call waits for it.
@@ -29,28 +30,46 @@ class PeriodicCall:
         self._call = call
         self._reactor = reactor
         self._reported_at: float | None = None
-        self._loop = LoopingCall(self._turn)
-        self._loop.clock = reactor
+        self._interval = 0.0
+        self._began_at = 0.0
+        self._running = False
+        self._next_call: Any = None
 
     @property
     def running(self) -> bool:
         """Whether the call is active."""
-        return self._loop.running
+        return self._running
 
     def start(self, interval: float, *, now: bool = True) -> None:
         """Start to call every ``interval`` seconds.
 
         :param now: make the first call at once instead of after one interval.
         """
-        self._loop.start(interval, now)
+        self._interval, self._running = interval, True
+        self._began_at = self._reactor.seconds()
+        if now:
+            self._turn()
+        else:
+            self._schedule()
 
     def stop(self) -> None:
         """Stop. A call in progress is not cancelled."""
-        if self._loop.running:
-            self._loop.stop()
+        self._running = False
+        if self._next_call is not None:
+            self._next_call.cancel()
+            self._next_call = None
 
-    def _turn(self) -> Deferred[Any]:
-        return maybeDeferred(self._call).addErrback(self._failed)
+    def _turn(self) -> None:
+        self._next_call = None
+        done: Deferred[Any] = maybeDeferred(self._call)
+        done.addErrback(self._failed).addCallback(lambda _: self._schedule())
+
+    def _schedule(self) -> None:
+        # A call that was stopped and started again meanwhile is scheduled already.
+        if self._running and self._next_call is None:
+            # Calls that were missed are left out.
+            passed = (self._reactor.seconds() - self._began_at) % self._interval
+            self._next_call = self._reactor.callLater(self._interval - passed, self._turn)
 
     def _failed(self, failure: Failure) -> None:
         now = self._reactor.seconds()
