@@ -37,7 +37,7 @@ from race.bulk import Cell, Target
 from race.crowd import Crowd
 from race.latency import Pace
 from race.machine import describe
-from race.servers import C_RELAY, NATS, OURS, PLAIN, REDIS, ZEROMQ, Broker, Brokers
+from race.servers import AIO, C_RELAY, NATS, ON_ASYNCIO, OURS, PLAIN, REDIS, UVLOOP, ZEROMQ, Broker, Brokers
 from race.tables import tables
 from results import DIRECTORY, given, write
 from text_table import number, table
@@ -48,18 +48,23 @@ PARTS = ("broker", "subscriber", "latency", "repair", "crowd")
 FAN_OUTS, SIZES = (1, 4, 16), (64, 128, 1_024)
 NATS_PY, BARE = "NATS, nats-py", "fyrehose, bare load"
 PEERS = (NATS, REDIS, ZEROMQ)
-SYSTEMS = (OURS, *PEERS, C_RELAY, NATS_PY, BARE, PLAIN)
-BROKER_OF = {NATS_PY: NATS, BARE: OURS}
+SYSTEMS = (OURS, *ON_ASYNCIO, *PEERS, C_RELAY, NATS_PY, BARE, PLAIN)
+BROKER_OF = {NATS_PY: NATS, BARE: OURS, AIO: OURS, UVLOOP: OURS}
 WINDOWS = {NATS: 4 * 2**20, REDIS: 4 * 2**20, ZEROMQ: 2**20, C_RELAY: 2**18, BARE: 2**18, PLAIN: 2**14}
 """Bytes in flight per subscriber, as was best for each system."""
-SUBSCRIBER_WINDOWS = {OURS: 8_192, NATS: 8_192, REDIS: 8_192, ZEROMQ: 4_096}
+SUBSCRIBER_WINDOWS = {OURS: 8_192, AIO: 8_192, UVLOOP: 8_192, NATS: 8_192, REDIS: 8_192, ZEROMQ: 4_096}
 """Messages that a publisher may be ahead of the subscriber, as was best for each system."""
 SIDE_SIZE = 128
 """Bytes of payload of measurements with a single size."""
 REPAIR_FAN_OUT, LOSS = 4, 0.01
 LATENCY_RATE = 1_000.0
-PACKAGES = {NATS: ("nats", "nats-py"), REDIS: ("redis", "redis[hiredis]"), ZEROMQ: ("zmq", "pyzmq")}
-"""Modules and distributions of the Python clients of the other systems."""
+PACKAGES = {
+    NATS: ("nats", "nats-py"),
+    REDIS: ("redis", "redis[hiredis]"),
+    UVLOOP: ("uvloop", "uvloop"),
+    ZEROMQ: ("zmq", "pyzmq"),
+}
+"""Modules and distributions of the Python clients of the other systems, and of the faster event loop."""
 CHILD_PATIENCE = 90.0
 TARGETS = {"broker": 1.5, "subscriber": 5.0, "latency": 1.0, "repair": 0.7, "crowd": 1.0}
 
@@ -171,7 +176,7 @@ def subscriber_jobs(options: argparse.Namespace) -> Iterator[Job]:
 
         return Job("subscriber", "", system, work)
 
-    yield from in_turn(options.rounds, [job(system) for system in wanted(options, (OURS, *PEERS))])
+    yield from in_turn(options.rounds, [job(system) for system in wanted(options, (OURS, *ON_ASYNCIO, *PEERS))])
 
 
 def latency_jobs(options: argparse.Namespace) -> Iterator[Job]:
@@ -184,7 +189,7 @@ def latency_jobs(options: argparse.Namespace) -> Iterator[Job]:
             lambda broker: outcome(*in_child(latency.measure, target_of(system, broker), pace)),
         )
 
-    yield from in_turn(options.rounds, [job(system) for system in wanted(options, (OURS, *PEERS))])
+    yield from in_turn(options.rounds, [job(system) for system in wanted(options, (OURS, *ON_ASYNCIO, *PEERS))])
 
 
 def repair_jobs(options: argparse.Namespace) -> Iterator[Job]:
@@ -305,13 +310,15 @@ def measure(options: argparse.Namespace, directory: Path) -> Results:
 
 def has_client(job: Job, results: Results) -> bool:
     """Return whether the Python client of a job is installed; record a missing one."""
-    name = BROKER_OF.get(job.system, job.system)
+    name = UVLOOP if job.system == UVLOOP else BROKER_OF.get(job.system, job.system)
     if name not in PACKAGES or not (job.system == NATS_PY or job.part in ("subscriber", "latency")):
         return True
     module, package = PACKAGES[name]
     if find_spec(module) is not None:
         return True
-    results.missing[NATS_PY if name == NATS else f"{name}, in Python"] = f"not installed: pip install {package}"
+    results.missing[{NATS: NATS_PY, UVLOOP: UVLOOP}.get(name, f"{name}, in Python")] = (
+        f"not installed: pip install {package}"
+    )
     return False
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +15,7 @@ from zope.interface.verify import verifyClass, verifyObject
 
 import fyrehose_twisted
 from fyrehose_twisted import interfaces
+from fyrehose_twisted.aio.loop_reactor import LoopReactor, _Resolution
 
 PACKAGE = Path(fyrehose_twisted.__file__).parent
 
@@ -147,7 +149,20 @@ def body(directory: Path) -> Any:
     return found("fyrehose_twisted.parcels.client.http.Body")(b"")
 
 
+def loop_reactor(path: Path) -> Any:
+    loop = asyncio.new_event_loop()
+    loop.close()  # Nothing runs on it.
+    return LoopReactor(loop)
+
+
+def resolution(path: Path) -> Any:
+    lookup: Any = None
+    return _Resolution("localhost", lookup)
+
+
 MAKERS: dict[str, Callable[[Path], Any] | None] = {
+    "fyrehose_twisted.aio.loop_reactor.LoopReactor": loop_reactor,
+    "fyrehose_twisted.aio.loop_reactor._Resolution": resolution,
     "fyrehose_twisted.experiments.growth.link_policies.DensityLinks": None,
     "fyrehose_twisted.experiments.growth.link_policies.RandomLinks": None,
     "fyrehose_twisted.experiments.growth.link_policies.SmallWorldLinks": None,

@@ -16,7 +16,7 @@ from statistics import quantiles
 from typing import Any, NamedTuple
 
 from race.bulk import SUBJECT, Target
-from race.servers import CLIENT_CORE, NATS, OURS, REDIS, ZEROMQ, pin
+from race.servers import AIO, CLIENT_CORE, NATS, OURS, REDIS, UVLOOP, ZEROMQ, pin, run_on_loop
 
 STAMP = struct.Struct("<q")
 GRACE = 1.0
@@ -121,6 +121,30 @@ async def time_ours(target: Target, pace: Pace) -> dict[str, float]:
     return timetable.figures()
 
 
+async def time_asyncio(target: Target, pace: Pace) -> dict[str, float]:
+    """Publish and subscribe with the library on asyncio."""
+    from fyrehose_twisted import aio
+
+    async with aio.connect(f"127.0.0.1:{target.ports[0]}") as stream:
+        await stream.publish(b"first")
+        await anext(stream)
+        timetable = Timetable(pace)
+
+        async def listen() -> None:
+            async for message in stream:
+                timetable.back(message.data)
+
+        async def publish(data: bytes) -> None:
+            stream.submit(data)
+
+        listening = asyncio.create_task(listen())
+        await keep_timetable(timetable, publish)
+        listening.cancel()
+        with suppress(asyncio.CancelledError):
+            await listening
+    return timetable.figures()
+
+
 async def keep_timetable(timetable: Timetable, publish: Callable[[bytes], Any]) -> None:
     """Publish in asyncio until all messages have returned."""
     while timetable.publishing:
@@ -209,4 +233,5 @@ def measure(target: Target, pace: Pace) -> dict[str, float]:
         return run_in_reactor(reactor, time_ours(target, pace))
     if target.system == ZEROMQ:
         return time_zeromq(target, pace)
-    return asyncio.run({NATS: time_nats, REDIS: time_redis}[target.system](target, pace))
+    timed = {AIO: time_asyncio, NATS: time_nats, REDIS: time_redis, UVLOOP: time_asyncio}[target.system]
+    return run_on_loop(target.system, timed(target, pace))

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fyrehose_twisted.fyrehose.wire.codec import encode
 from fyrehose_twisted.fyrehose.wire.packets import Flags, Keepalive
 
 HERE = Path(__file__).parent
 OURS, NATS, REDIS, ZEROMQ, C_RELAY, PLAIN = "fyrehose", "NATS", "Redis", "ZeroMQ", "C relay", "plain relay"
+AIO, UVLOOP = ON_ASYNCIO = "fyrehose, asyncio", "fyrehose, uvloop"
+"""Clients of the library without Twisted's reactor; their broker is that of fyrehose."""
 BROKER_CORE, CLIENT_CORE = 0, 1
 LOOPBACK = "127.0.0.1"
+T = TypeVar("T")
 PATIENCE = 15.0
 """Seconds within which a broker must start."""
 
@@ -47,6 +51,15 @@ def pin(core: int) -> None:
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) > 1:
         os.sched_setaffinity(0, {cores[core]})
+
+
+def run_on_loop(system: str, main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the event loop of a client."""
+    if system == UVLOOP:
+        import uvloop
+
+        return uvloop.run(main)
+    return asyncio.run(main)
 
 
 def cpu_seconds(pid: int) -> float:

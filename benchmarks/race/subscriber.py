@@ -17,7 +17,18 @@ from typing import Any
 from fyrehose_twisted.fyrehose.wire.codec import encode_push
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, wrap
 from race.bulk import CHUNK_BYTES, LARGEST_BURST, MAX_SEGMENTS, SUBJECT, UDP_SEGMENT, WIRES, Target, bare_socket
-from race.servers import BROKER_CORE, CLIENT_CORE, NATS, OURS, REDIS, ZEROMQ, cpu_seconds, pin
+from race.servers import (
+    BROKER_CORE,
+    CLIENT_CORE,
+    NATS,
+    ON_ASYNCIO,
+    OURS,
+    REDIS,
+    ZEROMQ,
+    cpu_seconds,
+    pin,
+    run_on_loop,
+)
 
 TELL_EVERY = 64
 """Messages after which a subscriber with a callback per message reports its progress."""
@@ -104,7 +115,7 @@ class BurstPublisher:
 def publish(target: Target, size: int, window: int, shared: Shared) -> dict[str, float]:
     """Publish until the end, ``window`` messages ahead of the subscriber; return the number of lost messages."""
     pin(BROKER_CORE)
-    publisher: Any = (BurstPublisher if target.system == OURS else BulkPublisher)(target, size)
+    publisher: Any = (BurstPublisher if target.system in (OURS, *ON_ASYNCIO) else BulkPublisher)(target, size)
     sent, seen, moved_at, written_off = 0, 0, time.monotonic(), 0
     while not shared.stopped:
         count = shared.count
@@ -150,6 +161,37 @@ async def subscribe_ours(target: Target, shared: Shared) -> dict[str, float]:
     figures = {"touched": subscriber.touched, "lost": subscriber.lost, "repaired": repaired, "had": subscriber.count}
     await subscriber.leave()
     return figures
+
+
+async def subscribe_asyncio(target: Target, shared: Shared) -> dict[str, float]:
+    """Subscribe with the library on asyncio, message by message."""
+    from fyrehose_twisted import aio
+    from fyrehose_twisted.errors import MessagesMissing
+
+    count = touched = lost = 0
+    async with aio.connect(f"127.0.0.1:{target.ports[1]}") as stream:
+
+        async def listen() -> None:
+            nonlocal count, touched, lost
+            while True:
+                try:
+                    async for message in stream:
+                        touched += len(message.data)
+                        count += 1
+                        if not count % TELL_EVERY:
+                            shared.count = count
+                except MessagesMissing as missing:
+                    lost += missing.last - missing.first + 1
+
+        listening = asyncio.create_task(listen())
+        while not shared.stopped:
+            await asyncio.sleep(0.05)
+        node = stream.protocol.node
+        repaired = 0 if node is None else node.counters.repaired
+        listening.cancel()
+        with suppress(asyncio.CancelledError):
+            await listening
+    return {"touched": touched, "lost": lost, "repaired": repaired, "had": count}
 
 
 def sleep_in_reactor(reactor: Any, seconds: float) -> Any:
@@ -230,6 +272,8 @@ def subscribe(target: Target, shared: Shared) -> dict[str, float]:
         return run_in_reactor(reactor, subscribe_ours(target, shared))
     if target.system == NATS:
         return asyncio.run(subscribe_nats(target, shared))
+    if target.system in ON_ASYNCIO:
+        return run_on_loop(target.system, subscribe_asyncio(target, shared))
     return {REDIS: subscribe_redis, ZEROMQ: subscribe_zeromq}[target.system](target, shared)
 
 

@@ -88,6 +88,20 @@ class MessageNotKept(OperationalError):
         self.required = required
 
 
+class MessagesMissing(OperationalError):
+    """Messages of a stream are lost: no client that was asked holds them, or their numbers were never assigned.
+
+    :ivar first: number of the first of them.
+    :ivar last: number of the last.
+    """
+
+    def __init__(self, first: int, last: int) -> None:
+        which = f"message {first} is" if first == last else f"messages {first} to {last} are"
+        super().__init__(f"{which} lost: no client that was asked holds what is missing; iterate again to go on behind")
+        self.first = first
+        self.last = last
+
+
 class NotConnected(OperationalError):
     """The backbone does not answer, or the protocol is not running."""
 
@@ -177,6 +191,20 @@ class EventsNotHeld(LocalError):
         held = f"it holds {oldest} to {last}" if oldest <= last else f"it holds none; the next is {last + 1}"
         super().__init__(f"event {first} is not held by this node: {held}")
         self.oldest = oldest
+        self.last = last
+
+
+class EventsMissing(OperationalError):
+    """Events of a cluster were not delivered: no node holds them any longer.
+
+    :ivar first: number of the first of them.
+    :ivar last: number of the last.
+    """
+
+    def __init__(self, first: int, last: int) -> None:
+        which = f"event {first} is" if first == last else f"events {first} to {last} are"
+        super().__init__(f"{which} not held by any node any longer; iterate again to go on behind")
+        self.first = first
         self.last = last
 
 

@@ -53,7 +53,7 @@ class BothResolver(Resolver):
     def __init__(self) -> None:
         self.nameResolver = self
 
-    def resolveHostName(self, receiver: Any, name: str, addressTypes: Any) -> None:  # noqa: N802, N803
+    def resolveHostName(self, receiver: Any, name: str, addressTypes: Any) -> None:
         assert addressTypes == [IPv6Address]
         receiver.resolutionBegan(None)
         if name in self.HOSTS:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol as JournalProtocol
     from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol as PublisherProtocol
     from fyrehose_twisted.fyrehose.protocol.relay import RelayProtocol as RelayProtocol
+    from fyrehose_twisted.fyrehose.protocol.stream import StreamProtocol as StreamProtocol
     from fyrehose_twisted.fyrehose.service.backbone import BackboneService as BackboneService
     from fyrehose_twisted.fyrehose.service.client import ClientService as ClientService
     from fyrehose_twisted.fyrehose.service.connect import DEFAULT_BACKBONE as DEFAULT_BACKBONE
@@ -61,6 +62,7 @@ else:
             "RelayService": "service.relay",
             "RepairConfig": "config",
             "Start": "config",
+            "StreamProtocol": "protocol",
             "SubscriberProtocol": "protocol",
             "WindowConfig": "config",
             "add_key": "wire.message_key",

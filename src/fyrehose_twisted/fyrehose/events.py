@@ -100,6 +100,11 @@ class Messages(Sequence[Message]):
         self._columns = columns
         self._length = sum([len(column.payloads) for column in columns])
 
+    @property
+    def payload_bytes(self) -> int:
+        """Size of all payloads in bytes."""
+        return sum([sum(map(len, column.payloads)) for column in self._columns])
+
     def __len__(self) -> int:
         return self._length
 

@@ -43,7 +43,7 @@ class BoottimeCall:
         self._arguments = arguments
         self._state: type[Exception] | None = None
 
-    def getTime(self) -> float:  # noqa: N802
+    def getTime(self) -> float:
         """Return the due time on the clock of :meth:`BoottimeReactor.seconds`."""
         return self.time
 

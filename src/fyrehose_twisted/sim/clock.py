@@ -15,11 +15,11 @@ from zope.interface import classImplements
 class _MovableCall(DelayedCall):
     """Delayed call that notifies its clock of every new time. Twisted's does not report a later time."""
 
-    def reset(self, secondsFromNow: float) -> None:  # noqa: N803  # Twisted's
+    def reset(self, secondsFromNow: float) -> None:  # Twisted's
         super().reset(secondsFromNow)
         self.resetter(self)
 
-    def delay(self, secondsLater: float) -> None:  # noqa: N803  # Twisted's
+    def delay(self, secondsLater: float) -> None:  # Twisted's
         super().delay(secondsLater)
         self.resetter(self)
 

@@ -29,7 +29,7 @@ PAUSE = 0.05
 DEFAULT_PORTS = (
     *("2323", "2324", "2325", "2424", "6174", "6175", "6176", "6180", "6181", "6182", "6184", "6185", "6186", "6667"),
     *("7878", "7879", "7880", "7888", "7891", "7892", "8878", "8879", "8880", "8888", "8891"),
-    *("8480", "8481", "8482", "9100", "9101"),
+    *("8000", "8480", "8481", "8482", "9100", "9101"),
 )
 """Ports named on the pages, which are replaced by free ones."""
 
@@ -42,7 +42,8 @@ DEFAULTS = [
     (r"\bfyrehose-frontend\b", "--lines", "--lines", "tcp:8482"),
     (r"\bfyrehose parcels publish\b", "--node", "--node", "127.0.0.1:7878"),
     (r"\bfyrehose parcels (?:follow|cluster|state)\b", "--http", "--http", "http://127.0.0.1:8878"),
-    (r"\b(?:ticker|log_shipper)\.py \w+", "--backbone", "--backbone", "127.0.0.1:2323"),
+    (r"\b(?:(?:async_)?ticker|log_shipper)\.py \w+", "--backbone", "--backbone", "127.0.0.1:2323"),
+    (r"\bsse_app\.py\b", "--backbone", "--backbone", "127.0.0.1:2323"),
     (r"\blossy_relay\.py\b", "--backbone", "--backbone", "127.0.0.1:2323"),
     (r"\blossy_relay\.py\b", "--port", "--port", "2424"),
 ]

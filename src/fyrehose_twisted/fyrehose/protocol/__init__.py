@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fyrehose_twisted.fyrehose.protocol.member import MemberProtocol as MemberProtocol
     from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol as PublisherProtocol
     from fyrehose_twisted.fyrehose.protocol.relay import RelayProtocol as RelayProtocol
+    from fyrehose_twisted.fyrehose.protocol.stream import StreamProtocol as StreamProtocol
 else:
     __getattr__, __dir__ = exports(
         __name__,
@@ -24,6 +25,7 @@ else:
             "MemberProtocol": "member",
             "PublisherProtocol": "publisher",
             "RelayProtocol": "relay",
+            "StreamProtocol": "stream",
             "SubscriberProtocol": "client",
         },
     )

@@ -160,7 +160,7 @@ class _TimeoutEndpoint:
         self._endpoint = endpoint
         self._reactor = reactor
 
-    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:  # noqa: N803
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
         """See :class:`~twisted.internet.interfaces.IStreamClientEndpoint`."""
         connecting: Deferred[Any] = self._endpoint.connect(protocolFactory)
         return connecting.addTimeout(DIAL_TIMEOUT, self._reactor)

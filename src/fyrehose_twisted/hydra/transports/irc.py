@@ -129,7 +129,7 @@ class IrcEndpoint:
         """Replace the secrets for later connects."""
         self._config = replace(self._config, secret=secret, other_secrets=others)
 
-    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:  # noqa: N803
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """Twisted: connect and hand the link to a protocol of the factory."""
         config, login = self._config, self._config.login()
         session = NoticeStream(

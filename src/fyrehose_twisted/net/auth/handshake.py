@@ -62,7 +62,7 @@ class AuthClientEndpoint:
         self._authenticator = secret if isinstance(secret, Authenticator) else Authenticator(secret, reactor)
         self._role = AuthRole.EITHER if symmetric else AuthRole.DIALLER
 
-    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:  # noqa: N803
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """Connect and authenticate.
 
         :returns: a Deferred of the protocol, which fails with :class:`AuthenticationFailed`.

@@ -15,6 +15,7 @@ from twisted.web.http_headers import Headers
 from fyrehose_twisted.errors import LocalError, NotOrdered, PublishQueueFull, StateUnavailable
 from fyrehose_twisted.interfaces import IReplicatedState
 from fyrehose_twisted.parcels.client.event_ids import EventId, cluster_id_member, is_cluster_id
+from fyrehose_twisted.parcels.client.event_iteration import EventIteration
 from fyrehose_twisted.parcels.client.failover import (
     FailoverClient,
     NodeRequest,
@@ -149,6 +150,15 @@ class ParcelsClient:
         )
         self._followers = [other for other in self._followers if not other.stopped.called] + [following]
         return following
+
+    def iterate(self, first: int | None = None, cluster_id: str = "", **options: Any) -> EventIteration:
+        """Return the events from ``first`` on, for ``async for``.
+
+        :param first: sequence number of the first event; by default, that of the next ordered event.
+        :param cluster_id: id of the cluster that ``first`` belongs to, if known.
+        :param options: as for :class:`EventIteration`.
+        """
+        return EventIteration(lambda listener: self.follow(listener, first, cluster_id), **options)
 
     def state(self, *, linearizable: bool = False) -> Deferred[StateSnapshot]:
         """Return a Deferred of the application's state, from the first node that has it.

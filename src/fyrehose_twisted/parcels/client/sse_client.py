@@ -66,10 +66,31 @@ class _StreamReader(Protocol):
 
     def __init__(self, frames_received: Callable[[list[Frame]], None], reactor: Any) -> None:
         self._reader = FrameReader()
+        self._reactor = reactor
         self._frames_received = frames_received
         self._idle_timeout = reactor.callLater(STREAM_TIMEOUT, self._timed_out)
         self._failure: Failure | None = None
+        self._is_paused = False
         self.ended: Deferred[None] = Deferred(lambda _: self._abort())
+
+    def pause(self) -> None:
+        """Read no more until :meth:`resume`, so that the node has to wait."""
+        self._is_paused = True
+        if self.transport is not None:
+            transport: Any = self.transport
+            transport.pauseProducing()
+
+    def resume(self) -> None:
+        """Read again."""
+        self._is_paused = False
+        if self._idle_timeout.active():
+            self._idle_timeout.reset(STREAM_TIMEOUT)
+            transport: Any = self.transport
+            transport.resumeProducing()
+
+    def connectionMade(self) -> None:
+        if self._is_paused:
+            self.pause()
 
     def dataReceived(self, data: bytes) -> None:
         if self._failure is None:
@@ -81,6 +102,9 @@ class _StreamReader(Protocol):
                 self._abort()
 
     def _timed_out(self) -> None:
+        if self._is_paused:
+            self._idle_timeout = self._reactor.callLater(STREAM_TIMEOUT, self._timed_out)
+            return
         self._failure = Failure(InvalidResponse(f"no data for {STREAM_TIMEOUT:g} s"))
         self._abort()
 
@@ -139,6 +163,8 @@ class EventFollower:
         self._received_any = False
         self._fatal: Failure | None = None
         self._wanted = True
+        self._is_paused = False
+        self._stream_reader: _StreamReader | None = None
         self._beyond_count = 0
         self.next = first
         self.cluster_id = cluster_id
@@ -149,6 +175,18 @@ class EventFollower:
         """Stop delivering events. The listener may call this, and gets none afterwards."""
         self._wanted = False
         self._running.cancel()
+
+    def pause(self) -> None:
+        """Take no more from the nodes until :meth:`resume`, except for what has arrived."""
+        self._is_paused = True
+        if self._stream_reader is not None:
+            self._stream_reader.pause()
+
+    def resume(self) -> None:
+        """Deliver events again."""
+        self._is_paused = False
+        if self._stream_reader is not None:
+            self._stream_reader.resume()
 
     async def _run(self) -> None:
         turn = 0
@@ -175,9 +213,14 @@ class EventFollower:
     async def _read(self, node: str) -> None:
         seen = None if self.next is None else EventId(self.cluster_id, self.next - 1)
         response = await self._open_stream(node, seen)
-        reader = _StreamReader(self._frames_received, self._reactor)
+        self._stream_reader = reader = _StreamReader(self._frames_received, self._reactor)
+        if self._is_paused:
+            reader.pause()
         response.deliverBody(reader)
-        await reader.ended
+        try:
+            await reader.ended
+        finally:
+            self._stream_reader = None
 
     def _frames_received(self, frames: list[Frame]) -> None:
         events: list[OrderedEvent] = []

@@ -29,7 +29,6 @@ from fyrehose_twisted.fyrehose.wire.packets import PacketType, Push, Request
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.observer import SimPacket
 
-
 REQUEST_KINDS = (PacketType.REQUEST, PacketType.REQUEST6)
 
 
