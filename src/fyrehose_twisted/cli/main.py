@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.cli.doctor import command as doctor
+from fyrehose_twisted.cli.dump import command as dump
 from fyrehose_twisted.freenet.cli import parser as freenet
 from fyrehose_twisted.fyrehose.cli import parser as backbone
 from fyrehose_twisted.hydra.cli import parser as hydra
@@ -280,6 +281,7 @@ def _parser() -> argparse.ArgumentParser:
     hydra.add_parser(commands)
     freenet.add_parser(commands)
     doctor.add_parser(commands)
+    dump.add_parser(commands)
     return parser
 
 
