@@ -128,16 +128,21 @@ _nodes = st.builds(
     parcels.NodeInfo, _ids_of_nodes, st.sampled_from(parcels.Mode), _names, _peers, st.none() | _extensions
 )
 _kind = parcels.ParcelType
+
+
+def _parcels(
+    kind: parcels.ParcelType, body: st.SearchStrategy[Any], data: st.SearchStrategy[bytes]
+) -> st.SearchStrategy[parcels.Parcel]:
+    return st.builds(parcels.Parcel, st.booleans(), st.just(kind), _ids_of_nodes, body, data)
+
+
+_nothing = st.just(b"")
 DOCUMENT_PARCELS: tuple[st.SearchStrategy[Any], ...] = (
-    st.builds(parcels.Parcel, st.booleans(), st.just(_kind.DSC_REQ), _ids_of_nodes, _nodes),
-    st.builds(
-        parcels.Parcel, st.booleans(), st.just(_kind.DSC_RES), _ids_of_nodes, st.lists(_nodes, max_size=4).map(tuple)
-    ),
-    st.builds(parcels.Parcel, st.booleans(), st.just(_kind.SEQ_REQ), _ids_of_nodes),
-    st.builds(parcels.Parcel, st.booleans(), st.just(_kind.SEQ_RES), _ids_of_nodes, _numbers),
-    st.builds(
-        parcels.Parcel, st.booleans(), st.just(_kind.PROTO_ERROR), _ids_of_nodes, st.none(), st.just(b"no room left")
-    ),
+    _parcels(_kind.DSC_REQ, _nodes, _nothing),
+    _parcels(_kind.DSC_RES, st.lists(_nodes, max_size=4).map(tuple), _nothing),
+    _parcels(_kind.SEQ_REQ, st.none(), _nothing),
+    _parcels(_kind.SEQ_RES, _numbers, _nothing),
+    _parcels(_kind.PROTO_ERROR, st.none(), st.binary(max_size=30)),
 )
 EXTENSION_PARCELS = tuple(
     st.builds(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.cli.doctor import command as doctor
 from fyrehose_twisted.cli.dump import command as dump
+from fyrehose_twisted.cli.wireshark import command as wireshark
 from fyrehose_twisted.freenet.cli import parser as freenet
 from fyrehose_twisted.fyrehose.cli import parser as backbone
 from fyrehose_twisted.hydra.cli import parser as hydra
@@ -282,6 +283,7 @@ def _parser() -> argparse.ArgumentParser:
     freenet.add_parser(commands)
     doctor.add_parser(commands)
     dump.add_parser(commands)
+    wireshark.add_parser(commands)
     return parser
 
 

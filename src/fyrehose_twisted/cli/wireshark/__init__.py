@@ -1,0 +1,1 @@
+"""Dissectors for Wireshark, and the command that installs them."""
