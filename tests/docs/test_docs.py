@@ -119,6 +119,8 @@ def test_commands_of_a_page_run_and_print_the_shown_output(
         pytest.skip("curl is not installed")
     if " ngircd " in commands and shutil.which("ngircd", path=f"{os.environ['PATH']}:/usr/sbin") is None:
         pytest.skip("ngircd is not installed")
+    if "$ tshark " in commands and shutil.which("tshark") is None:
+        pytest.skip("tshark is not installed")
     page_runs[running_page.name].result()
 
 
