@@ -44,7 +44,7 @@ class Tshark:
         return ran.stdout.decode(errors="replace")
 
     def packets(self, capture: Path, *options: str) -> list[Fields]:
-        """Return the fields of each frame with one of our protocols, by name."""
+        """Return the fields of our protocols, and ip.src, of each frame with one of them, by name."""
         wanted = " || ".join(LAYERS)
         output = self.run(capture, "-Y", wanted, "-T", "json", "--no-duplicate-keys", *options)
         found = []
@@ -53,6 +53,8 @@ class Tshark:
             for name, layer in packet["_source"]["layers"].items():
                 if name.split(".")[0] in LAYERS:
                     _collect(name, layer, fields)
+                elif name == "ip":
+                    fields["ip.src"] = [layer["ip.src"]]
             found.append(dict(fields))
         return found
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from suite.captures import COOKED, COOKED_V2, ETHERNET, NULL, RAW_IP, fragments, ip, link, tcp, udp
 
-from fyrehose_twisted.cli.dump.fragments import MAX_PACKETS
+from fyrehose_twisted.cli.dump.fragments import MAX_PACKETS, MAX_SIZE, Fragment
 from fyrehose_twisted.cli.dump.headers import TCP, UDP, HeaderParser, Transport, UnreadableFrame
 
 ALICE, BOB = ("192.0.2.1", 4000), ("192.0.2.2", 2323)
@@ -90,6 +90,14 @@ def test_incomplete_packets_are_evicted_and_overlaps_refused() -> None:
     parser = HeaderParser()
     assert [parser.parse(ETHERNET, link(part)) for part in (first, second, third)] == [None, None, None]
     assert parser.fragments.evicted == 1
+
+
+def test_fragments_of_one_packet_hold_no_more_than_its_largest_size() -> None:
+    parser = HeaderParser()
+    for offset in range(8_000):
+        fragment = Fragment((b"", b"", UDP, 1), offset, has_more=True)
+        assert parser.fragments.add(fragment, bytes(1_480)) is None
+    assert parser.fragments.evicted >= 8_000 * 1_480 // (MAX_SIZE + 1_480)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import random
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, get_args
@@ -475,6 +476,7 @@ def test_messages_are_joined_over_segments_and_separated_within(tshark: Tshark, 
     assert not any(".malformed" in name for fields in found for name in fields)
 
 
+@pytest.mark.extended
 def test_garbage_and_truncation_raise_no_error_in_lua(tshark: Tshark, tmp_path: Path) -> None:
     source = random.Random(1)
     encoded: list[tuple[Any, bytes]] = [(BACKBONE, encode(each)) for each in draw(FYREHOSE)[:: OF_EACH // 2]]
@@ -507,6 +509,81 @@ def test_garbage_and_truncation_raise_no_error_in_lua(tshark: Tshark, tmp_path: 
     cut = b"".join(struct.pack("<LLLL", 0, 0, min(len(frame), 60), len(frame)) + frame[:60] for frame in frames)
     path.write_bytes(pcap([]) + cut)
     assert "Lua Error" not in tshark.run(path, "-V")
+
+
+def damaged(encoded: Iterable[bytes]) -> list[bytes]:
+    """Return variants of messages with one or two bytes changed, removed or added."""
+    source, found = random.Random(2), []
+    for data in encoded:
+        for _ in range(3):
+            variant = bytearray(data)
+            for _ in range(source.randrange(1, 3)):
+                place = source.randrange(len(variant) + 1)
+                end = place + source.randrange(2)
+                variant[place:end] = source.randbytes(source.randrange(2))
+            if variant and len(variant) <= 1_400:
+                found.append(bytes(variant))
+    return found
+
+
+@pytest.mark.extended
+def test_damaged_packets_of_fyrehose_are_accepted_and_refused_alike(tshark: Tshark, tmp_path: Path) -> None:
+    payloads = damaged(map(encode, draw(FYREHOSE)))
+    path = tmp_path / "file.pcap"
+    path.write_bytes(datagrams(payloads))
+    refused = 0
+    for fields, payload in zip(tshark.packets(path), payloads, strict=True):
+        try:
+            packet = decode(payload)
+        except MalformedPacket:
+            refused += 1
+            assert "fyrehose.malformed" in fields or "fyrehose.burst" in fields, payload.hex()
+            continue
+        found = {name: values for name, values in fields.items() if name.split(".")[1] not in HEADERS_IN_DATA}
+        check("fyrehose", found, expect_fyrehose(packet), packet)
+    assert 0 < refused < len(payloads)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    ("node", "codec", "strategies", "expect", "name"),
+    [
+        (HYDRA_NODE, HydraCodec(), HYDRA, expect_hydra, "hydra.command"),
+        (FREENET_NODE, FreenetCodec(), FREENET, expect_freenet, "freenet.kind"),
+        (PARCELS_NODE, ParcelCodec(7), PARCELS, expect_parcel, "parcels.type"),
+    ],
+    ids=["hydra", "freenet", "parcels"],
+)
+def test_damaged_messages_are_accepted_and_refused_alike(
+    node: Any, codec: Any, strategies: Any, expect: Any, name: str, tshark: Tshark, tmp_path: Path
+) -> None:
+    payloads = [data for data in damaged(map(codec.encode, draw(strategies))) if data.isascii() or name[0] != "h"]
+    # A connection for each, as what follows damage is not read.
+    sources = [(f"10.0.{number // 250}.{number % 250 + 1}", 40_000) for number in range(len(payloads))]
+    frames = [link(tcp(source, node, 1, data)) for source, data in zip(sources, payloads, strict=True)]
+    path = tmp_path / "file.pcap"
+    path.write_bytes(pcap(frames))
+    found = {fields["ip.src"][0]: fields for fields in tshark.packets(path)}
+    complete = 0
+    for (host, _), payload in zip(sources, payloads, strict=True):
+        decoder, messages = codec.decoder(), []
+        with suppress(RemoteError):
+            messages = decoder.feed(payload)
+            decoder.feed(b"")
+        messages = [message for message in messages if not isinstance(message, hydra.Malformed)]
+        fields = found.get(host, {})
+        assert len(fields.get(name, [])) == len(messages), payload.hex()
+        if len(messages) == 1:
+            complete += 1
+            expected = expect(messages[0])
+            shown = {key: values for key, values in fields.items() if not key.endswith(".malformed")}
+            # Messages do not tell their sender, which the head may name.
+            check(name.split(".")[0], shown, expected | _sender(shown, expected), messages[0])
+    assert 0 < complete < len(payloads)
+
+
+def _sender(shown: Fields, expected: Expected) -> Expected:
+    return {"id": [int(shown["parcels.id"][0])]} if "parcels.id" in shown and "id" in expected else {}
 
 
 def test_gaps_repairs_and_answers_are_marked(tshark: Tshark, tmp_path: Path) -> None:
@@ -545,7 +622,7 @@ def test_ports_are_preferences_and_repairs_between_clients_are_recognised(tshark
     talk.segment(client, (other[0], 9_003), b"AUTH " + b"0" * 32 + b"\r\n")
     path = talk.write(tmp_path / "file.pcap")
     found = tshark.packets(path)
-    assert [next(iter(fields)).split(".")[0] for fields in found] == [
+    assert [next(name for name in fields if name != "ip.src").split(".")[0] for fields in found] == [
         "fyrehose",
         "freenet",
         "freenet",

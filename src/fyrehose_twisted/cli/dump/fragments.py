@@ -25,13 +25,25 @@ class Fragment(NamedTuple):
 
 
 class _Parts:
+    """Fragments of one packet, by their offset in bytes."""
+
     def __init__(self) -> None:
         self.parts: dict[int, bytes] = {}
+        self.held = 0
         self.size: int | None = None
+
+    def join(self) -> bytes | None:
+        """Return the packet, ``None`` if fragments overlap, which only attackers send."""
+        end = 0
+        for place in sorted(self.parts):
+            if place != end:
+                return None
+            end += len(self.parts[place])
+        return b"".join(part for _, part in sorted(self.parts.items()))
 
 
 class FragmentBuffer:
-    """Fragments of incomplete packets.
+    """Fragments of incomplete packets, of each at most :data:`MAX_SIZE` bytes.
 
     :ivar evicted: packets that were not completed, because newer ones needed the room or their fragments overlap.
     """
@@ -51,19 +63,14 @@ class FragmentBuffer:
                 self._packets.popitem(last=False)
                 self.evicted += 1
             packet = self._packets[fragment.packet] = _Parts()
-        packet.parts.setdefault(start, data)
+        if start not in packet.parts:
+            packet.parts[start] = data
+            packet.held += len(data)
         if not fragment.has_more:
             packet.size = start + len(data)
-        if packet.size is None or sum(map(len, packet.parts.values())) < packet.size:
+        if packet.held < (MAX_SIZE + 1 if packet.size is None else packet.size):
             return None
         del self._packets[fragment.packet]
-        whole = b"".join(part for _, part in sorted(packet.parts.items()))
-        places = sorted(packet.parts)
-        # Overlapping fragments are sent by attackers alone.
-        if len(whole) != packet.size or any(
-            place + len(packet.parts[place]) != following
-            for place, following in zip(places, [*places[1:], packet.size], strict=True)
-        ):
-            self.evicted += 1
-            return None
+        whole = packet.join() if packet.held == packet.size else None
+        self.evicted += whole is None
         return whole

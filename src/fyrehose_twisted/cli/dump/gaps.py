@@ -13,7 +13,7 @@ from fyrehose_twisted.wording import pluralize
 
 MAX_STREAMS = 4_096
 """Streams that are followed. A new one beyond evicts the one that was silent for longest."""
-MAX_GAPS = 1_000
+MAX_GAPS = 256
 """Gaps that are kept for one stream. Of more, the lowest are forgotten."""
 
 

@@ -22,7 +22,7 @@ from fyrehose_twisted.fyrehose.wire.member_codec import MemberCodec
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, Deliver, Flags, Keepalive, Packet, Push
 from fyrehose_twisted.fyrehose.wire.term_start import decode_term_start
 from fyrehose_twisted.host_addresses import format_address
-from fyrehose_twisted.hydra.transports.udp.datagrams import ACCEPT, DATA, FIN, MAC_SIZE
+from fyrehose_twisted.hydra.transports.udp.datagrams import ACCEPT, DATA, FIN, MAC_SIZE, MAX_DATAGRAM
 from fyrehose_twisted.hydra.wire.codec import HydraCodec
 from fyrehose_twisted.hydra.wire.messages import Malformed
 from fyrehose_twisted.lru_set import LruSet
@@ -32,7 +32,7 @@ MAX_CLIENTS = 65_536
 """Addresses of clients that are known to speak fyrehose."""
 MAX_CARRIER_SEGMENTS = 256
 """Segments after a gap that are buffered for one direction of a session of hydra's UDP carrier."""
-MAX_SESSIONS = 1_024
+MAX_SESSIONS = 256
 """Directions of such sessions that are followed."""
 
 _TLS_RECORDS = (b"\x14\x03", b"\x15\x03", b"\x16\x03", b"\x17\x03")
@@ -250,7 +250,7 @@ class TrafficReader:
         else:
             datagram = datagram._replace(has_mac=False)
         yield self._described(line, hydra_words.describe_datagram(datagram))
-        if datagram.sequence:
+        if datagram.sequence and len(datagram.payload) <= MAX_DATAGRAM:
             if self._gaps is not None:
                 name = f"hydra session {datagram.session.hex()}"
                 yield from self._note_numbers(line, name, packet.destination, datagram.sequence)

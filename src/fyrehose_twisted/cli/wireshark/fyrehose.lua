@@ -250,6 +250,7 @@ local function cbor(s, at, depth)
       return nil, "CBOR ends too early"
     end
     value = size == 8 and uint64(s, at + 1) or uint(s, at + 1, size)
+    item.is_long = major < 7 and type(value) == "number" and value < (size == 1 and 24 or 2 ^ (4 * size))
     after = at + 1 + size
   elseif is_indefinite then
     if major < 2 or major > 5 then
@@ -327,6 +328,7 @@ local function cbor(s, at, depth)
     end
     inner.size = inner.offset + 1 + inner.size - at
     inner.offset = at - 1
+    inner.is_long = true
     return inner
   else
     if info == 20 or info == 21 then
@@ -343,6 +345,19 @@ local function cbor(s, at, depth)
   end
   item.size = after - at
   return item
+end
+
+-- Return whether an item is in its shortest form: no tags, no indefinite sizes.
+local function is_canonical(item)
+  if item.is_long or item.indefinite then
+    return false
+  end
+  for _, each in ipairs(item.items or {}) do
+    if not is_canonical(each) then
+      return false
+    end
+  end
+  return true
 end
 
 local function is_int(item)
@@ -1168,7 +1183,7 @@ local function decode_line(s)
   if #s > MAX_LINE then
     return nil, "overlong-line"
   end
-  if s:find("[\r\n%z]") then
+  if s:find("[\r\n\0]") then
     return nil, "control-character"
   end
   local command_at, command = s:match("^" .. BLANK .. "*()(" .. WORD .. "+)")
@@ -1563,6 +1578,7 @@ end
 freenet.fields = freenet_field_list
 freenet.experts = {freenet_malformed, freenet_gap, freenet_repair}
 
+local FREENET_PACKETS = {packet = true, next = true, last_seen = true, after = true}
 local FREENET_SIZES = {nonce = {16, 16}, proof = {0, 32}, key = {20, 20}, data = {0, 1058}}
 
 -- Add a field; return its text, or nil and what is wrong.
@@ -1572,7 +1588,9 @@ local function put_freenet(message, s, name, item)
     return "none"
   end
   if kind == "double" then
-    if not item.is_float then
+    local at = item.offset + 2
+    -- Below 1.0, the exponent is below 1023. A zero may have a sign.
+    if not item.is_float or (math.floor(uint(s, at, 2) / 16) >= 1023 and s:sub(at, at + 7) ~= "\128\0\0\0\0\0\0\0") then
       return nil, name .. " is not a location"
     end
     local range = {field = field, offset = item.offset + 1, size = 8}
@@ -1586,8 +1604,8 @@ local function put_freenet(message, s, name, item)
     put(message, field, item.content or item.offset, #item.value)
     return (name == "key" and hex(item.value)) or plural(#item.value, "byte")
   elseif kind == "string" then
-    if not is_text(item) then
-      return nil, name .. " is not text"
+    if not is_text(item) or item.value:find("[%c\127]") or #item.value:gsub("[\128-\191]", "") > 64 then
+      return nil, name .. " is not printable text of at most 64 characters"
     end
     put(message, field, item.content or item.offset, #item.value, item.value)
     return printable(item.value, 64)
@@ -1599,6 +1617,9 @@ local function put_freenet(message, s, name, item)
     return item.value and "yes" or "no"
   end
   if not is_int(item) and not (kind == "int64" and item.major == 1 and item.value == -1) then
+    return nil, name .. " is not a number in its range"
+  end
+  if type(item.value) ~= "number" and FREENET_PACKETS[name] and item.value > MAX_TERM then
     return nil, name .. " is not a number in its range"
   end
   if kind == "uint8" then
@@ -1619,6 +1640,9 @@ local function decode_freenet(s)
   end
   if item.size ~= #s then
     return nil, "trailing bytes after the message"
+  end
+  if not is_canonical(item) then
+    return nil, "message is not in canonical encoding"
   end
   if not is_array(item) or not is_int(item.items[1]) then
     return nil, "message is not an array that begins with a number"
@@ -1949,7 +1973,7 @@ local function put_nodes(message, s, item, shift)
 end
 
 local function put_number(message, field, item, shift)
-  if not is_int(item) then
+  if not is_int(item) or (type(item.value) ~= "number" and item.value > MAX_TERM) then
     return nil
   end
   put(message, field, shift + item.offset, item.size, to_uint64(item.value))
@@ -2051,7 +2075,8 @@ local function put_extension_field(message, name, item, shift)
     put(message, p[name], shift + item.offset, item.size, item.value)
     return item.value and "yes" or "no"
   elseif kind == "bytes" then
-    if not is_bytes(item) then
+    local size = is_bytes(item) and #item.value
+    if not size or (name == "nonce" and size ~= 16) or (name == "proof" and size ~= 0 and size ~= 32) then
       return nil
     end
     put(message, p[name], shift + (item.content or item.offset), #item.value)
