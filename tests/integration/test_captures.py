@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ from fyrehose_twisted.hydra.transports.udp.datagrams import ABORT, DATA
 
 pytestmark = pytest.mark.extended
 
+FindProgram = Callable[[str, str], Path]
+
 KEY = "name:weather"
 
 
@@ -28,7 +31,7 @@ class Recorder:
 
     def __init__(self, start: Start, directory: Path) -> None:
         self._start = start
-        self._directory = directory
+        self.directory = directory
         self._spaces: list[Space] = []
         (directory / "secret").write_text("swordfish-swordfish")
         (directory / "secret").chmod(0o600)
@@ -39,7 +42,7 @@ class Recorder:
 
     def run(self, space: Space, program: str, *arguments: object) -> Program:
         """Start one of the project's programs in a namespace."""
-        return self._start(*space.enter, BIN / program, *arguments, of_ours=False, cwd=self._directory)
+        return self._start(*space.enter, BIN / program, *arguments, of_ours=False, cwd=self.directory)
 
     def service(self, space: Space, name: str, *options: object) -> Program:
         """Start a service in a namespace and wait until it runs."""
@@ -47,12 +50,25 @@ class Recorder:
         service.wait_for("starting on|Starting factory|Starting protocol|started|listening|role|mode|serv")
         return service
 
-    def capture(self, space: Space, device: str) -> tuple[Program, Path]:
+    def capture(self, space: Space, device: str, *options: str) -> tuple[Program, Path]:
         """Start a capture, which ends when it is interrupted."""
-        path = self._directory / f"{device}.pcap"
-        tcpdump = self._start(
-            *space.enter, "tcpdump", "-i", device, "--immediate-mode", "-U", "-Z", "root", "-w", path, of_ours=False
+        path = self.directory / f"{'-'.join((device, *options))}.pcap"
+        own = (
+            "-i",
+            device,
+            "--immediate-mode",
+            "-s",
+            "66000",
+            "-B",
+            "131072",
+            "-U",
+            "-Z",
+            "root",
+            "-w",
+            path,
+            *options,
         )
+        tcpdump = self._start(*space.enter, "tcpdump", *own, of_ours=False)
         tcpdump.wait_until(lambda: "listening on" in tcpdump.err)
         return tcpdump, path
 
@@ -62,7 +78,7 @@ class Recorder:
 
 
 @pytest.fixture
-def recorder(start: Start, program: Callable[[str, str], Path], tmp_path: Path) -> Iterator[Recorder]:
+def recorder(start: Start, program: FindProgram, tmp_path: Path) -> Iterator[Recorder]:
     for name, package in (*PROGRAMS.items(), ("iptables", "iptables"), ("tcpdump", "tcpdump")):
         program(name, package)
     if why := refusal():
@@ -73,7 +89,7 @@ def recorder(start: Start, program: Callable[[str, str], Path], tmp_path: Path) 
 
 
 @pytest.fixture
-def tshark(program: Callable[[str, str], Path], tmp_path: Path) -> Tshark:
+def tshark(program: FindProgram, tmp_path: Path) -> Tshark:
     return Tshark(program("tshark", "tshark"), tmp_path)
 
 
@@ -141,10 +157,11 @@ def test_all_services_are_understood_alike_by_the_command_and_tshark(
         "KNOCK",
         "AUTH",
         "ACCEPT",
-        "SUBSCRIBE_DATA",
         "Publish",
         "Append",
     } <= seen
+    # Packets go up to the root of the tree or down from it, whichever node that is.
+    assert seen & {"SUBSCRIBE_DATA", "PUBLISH_DATA"}
     assert "swordfish" not in json.dumps(said)
     delivered = [line["fields"]["sequence"] for line in said if line.get("kind") == "DELIVER"]
     assert set(delivered) == set(range(1, 201))
@@ -153,6 +170,28 @@ def test_all_services_are_understood_alike_by_the_command_and_tshark(
 
 CARRIER = ("INIT", "COOKIE", "OPEN", "ACCEPT", "REFUSE", "DATA", "FIN", "ABORT", "RESET")
 assert (CARRIER[DATA - 1], CARRIER[ABORT - 1]) == ("DATA", "ABORT")
+
+
+def test_captures_of_all_kinds_are_read_alike(recorder: Recorder, start: Start, program: FindProgram) -> None:
+    space, path = recorder.space(), recorder.directory / "lo.pcapng"
+    captures = [recorder.capture(space, "lo"), recorder.capture(space, "any", "-y", "LINUX_SLL")]
+    captures.append(recorder.capture(space, "any", "-y", "LINUX_SLL2"))
+    dumpcap = start(*space.enter, program("dumpcap", "wireshark-common"), "-i", "lo", "-w", path, of_ours=False)
+    dumpcap.wait_until(lambda: "File: " in dumpcap.err)
+    recorder.service(space, "fyrehose-backbone", "--port", "2424")
+    assert recorder.run(space, "fyrehose", "ping", "-b", "127.0.0.1:2424", "--count", 5).finish() == 0
+    dumpcap.wait_until(lambda: path.read_bytes().count(struct.pack(">H", 2424)) >= 10)
+    for capture in (dumpcap, *(each for each, _ in captures)):
+        capture.signal(signal.SIGINT)
+        capture.finish()
+    assert [path.read_bytes()[20] for _, path in captures] == [1, 113, 276 & 0xFF]
+    assert path.read_bytes().startswith(b"\x0a\x0d\x0d\x0a")
+    said = [
+        [(line["source"], line["kind"], line["text"]) for line in dumped(start, each, "--port", "2424=fyrehose")]
+        for each in (path, *(each for _, each in captures))
+    ]
+    assert [kind for _, kind, _ in said[0]].count("KEEPALIVE-ACK") >= 5
+    assert said.count(said[0]) == len(said)
 
 
 def test_losses_on_the_way_and_their_repair_are_noted(recorder: Recorder, start: Start, tshark: Tshark) -> None:
@@ -165,11 +204,11 @@ def test_losses_on_the_way_and_their_repair_are_noted(recorder: Recorder, start:
         other.run("ip", "route", "add", "default", "via", f"10.9.{number}.1")
     tcpdump, path = recorder.capture(receiver, "eth")
     secret = ("--secret-file", "secret")
-    recorder.service(sender, "fyrehose-backbone", "--interface", "10.9.1.2", *secret)
+    backbone = recorder.service(sender, "fyrehose-backbone", "--interface", "10.9.1.2", *secret)
     journal = ("fyrehose-journal", "-b", "10.9.1.2:2323", "--directory", ".", *secret)
     recorder.service(sender, *journal)
     subscriber = recorder.run(receiver, "fyrehose", "sub", "-b", "10.9.1.2:2323", *secret, "--count", 2_000)
-    tcpdump.wait_until(lambda: path.stat().st_size > 1_000)
+    backbone.wait_for("joined", times=2)
     live = recorder.run(receiver, "fyrehose", "dump", "--interface", "eth", "--gaps")
     lose = ("-p", "udp", "--sport", "2323", "-m", "length", "--length", "70:90", "-m", "statistic", "--mode", "nth")
     router.run("iptables", "-A", "FORWARD", *lose, "--every", "50", "--packet", "0", "-j", "DROP")

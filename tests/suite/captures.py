@@ -22,9 +22,18 @@ def udp(source: Address, destination: Address, payload: bytes) -> bytes:
     )
 
 
-def tcp(source: Address, destination: Address, sequence: int, payload: bytes = b"", flags: int = ACK) -> bytes:
+def tcp(
+    source: Address,
+    destination: Address,
+    sequence: int,
+    payload: bytes = b"",
+    flags: int = ACK,
+    *,
+    acknowledged: int = 0,
+) -> bytes:
     """Return an IP packet with a segment."""
-    header = struct.pack(">HHLLBBHHH", source[1], destination[1], sequence % 2**32, 0, 5 << 4, flags, 65_535, 0, 0)
+    numbers = sequence % 2**32, acknowledged
+    header = struct.pack(">HHLLBBHHH", source[1], destination[1], *numbers, 5 << 4, flags, 65_535, 0, 0)
     return ip(source[0], destination[0], 6, header + payload)
 
 

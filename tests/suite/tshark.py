@@ -45,7 +45,8 @@ class Tshark:
 
     def packets(self, capture: Path, *options: str) -> list[Fields]:
         """Return the fields of our protocols, and ip.src, of each frame with one of them, by name."""
-        wanted = " || ".join(LAYERS)
+        # tshark also reads the datagram that an ICMP message about a closed port repeats.
+        wanted = f"!icmp && ({' || '.join(LAYERS)})"
         output = self.run(capture, "-Y", wanted, "-T", "json", "--no-duplicate-keys", *options)
         found = []
         for packet in json.loads(output):

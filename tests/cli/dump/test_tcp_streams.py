@@ -67,6 +67,15 @@ def test_a_gap_is_given_up_at_the_end_or_when_the_buffer_is_full() -> None:
     assert found.startswith(b"<1>x")
 
 
+def test_a_gap_that_the_receiver_acknowledges_is_given_up() -> None:
+    stream = TcpStream(object)
+    assert joined(stream, segment(1, b"a"), segment(5, b"b"), segment(9, b"c")) == b"a"
+    assert stream.acknowledged(4) == []
+    assert stream.acknowledged(6) == [Gap(3), b"b"]
+    assert stream.acknowledged(10) == [Gap(3), b"c"]
+    assert stream.acknowledged(10) == []
+
+
 def test_bytes_that_the_capture_cut_off_are_a_gap() -> None:
     assert joined(TcpStream(object), segment(1, b"ab", missing=3), segment(6, b"f")) == b"ab<3>f"
 

@@ -294,6 +294,17 @@ def test_a_stream_is_read_again_after_a_gap_and_after_garbage(node: Any) -> None
     assert tls == ["not understood: encrypted with TLS"]
 
 
+def test_what_follows_a_lost_segment_is_read_once_it_is_acknowledged() -> None:
+    first, second, third = (HydraCodec().encode(hydra.Call(term)) for term in (1, 2, 3))
+    frames = [
+        link(tcp(CLIENT, HYDRA_NODE, 1, first)),
+        link(tcp(CLIENT, HYDRA_NODE, 1 + len(first + second), third)),
+        link(tcp(HYDRA_NODE, CLIENT, 1, acknowledged=1 + len(first + second + third))),
+    ]
+    assert said(frames[:2]) == ["CALL term 1"]
+    assert said(frames) == ["CALL term 1", "not understood: the capture lacks 8 bytes of the stream", "CALL term 3"]
+
+
 @pytest.mark.parametrize("secret", [None, b"secret"])
 def test_the_udp_carrier_of_hydra_is_read_with_the_lines_in_it(secret: bytes | None) -> None:
     lines = [HydraCodec().encode(hydra.Recv(number, b"PRIVMSG #c :" + b"x" * 400)) for number in range(9)]

@@ -40,6 +40,8 @@ class Transport(NamedTuple):
     """Sequence number of the first byte; only of TCP."""
     flags: int = 0
     """Flags of TCP."""
+    acknowledged: int = 0
+    """Sequence number up to which TCP acknowledges the other direction, if its flag says so."""
 
 
 class HeaderParser:
@@ -144,8 +146,9 @@ def _parse_transport(protocol: int, source: str, destination: str, content: byte
         payload = content[8:size]
         missing = max(0, size - 8 - len(payload))
         return Transport(UDP, (source, from_port), (destination, to_port), payload, missing)
-    from_port, to_port, sequence, offset, flags = struct.unpack_from(">HHL4xBB6x", content)
+    from_port, to_port, sequence, acknowledged, offset, flags = struct.unpack_from(">HHLLBB6x", content)
     header = (offset >> 4) * 4
     if header < 20 or header > len(content):
         raise UnreadableFrame(f"a TCP header of {header} bytes")
-    return Transport(TCP, (source, from_port), (destination, to_port), content[header:], missing, sequence, flags)
+    source_address, destination_address, payload = (source, from_port), (destination, to_port), content[header:]
+    return Transport(TCP, source_address, destination_address, payload, missing, sequence, flags, acknowledged)

@@ -16,7 +16,7 @@ MAX_BUFFERED = 262_144
 MAX_SEGMENTS = 1_024
 """Segments after a gap that are buffered for one direction."""
 
-FIN, SYN, RST = 1, 2, 4
+FIN, SYN, RST, ACK = 1, 2, 4, 16
 _HALF, _MASK = 2**31, 2**32 - 1
 
 Key = tuple[Address, Address]
@@ -81,6 +81,16 @@ class TcpStream:
             self._give_up(found)
         return found
 
+    def acknowledged(self, sequence: int) -> list[bytes | Gap]:
+        """Return what becomes available because the receiver has acknowledged the bytes before ``sequence``.
+
+        It has received what the capture lacks, so that does not come any more.
+        """
+        found: list[bytes | Gap] = []
+        while self._waiting and min(map(self._distance, self._waiting)) <= self._distance(sequence):
+            self._give_up(found)
+        return found
+
     def _insert(self, sequence: int, payload: bytes, found: list[bytes | Gap]) -> None:
         assert self._expected is not None, "the caller has seen to it"
         ahead = sequence - self._expected & _MASK
@@ -139,6 +149,10 @@ class TcpStreams:
 
     def __init__(self) -> None:
         self._streams: OrderedDict[Key, TcpStream] = OrderedDict()
+
+    def reverse(self, segment: Transport) -> TcpStream | None:
+        """Return the direction that a segment acknowledges, if it is followed."""
+        return self._streams.get((segment.destination, segment.source)) if segment.flags & ACK else None
 
     def get(self, segment: Transport, new_decoder: Callable[[], object]) -> TcpStream:
         """Return the direction of a segment."""

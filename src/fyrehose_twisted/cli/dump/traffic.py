@@ -186,8 +186,17 @@ class TrafficReader:
     # Streams
 
     def _read_segment(self, segment: Transport, protocol: Protocol, line: Line) -> Iterator[Line]:
+        other = self._streams.reverse(segment)
+        if other is not None:
+            back = Line(line.time, line.destination, line.source, line.protocol)
+            yield from self._read_parts(other, other.acknowledged(segment.acknowledged), protocol, back)
         stream = self._streams.get(segment, _NEW_DECODER[protocol])
-        for part in stream.add(segment):
+        yield from self._read_parts(stream, stream.add(segment), protocol, line)
+
+    def _read_parts(
+        self, stream: TcpStream, parts: list[bytes | Gap], protocol: Protocol, line: Line
+    ) -> Iterator[Line]:
+        for part in parts:
             if isinstance(part, Gap):
                 yield self._problem(line, f"the capture lacks {part.size:,} bytes of the stream")
                 stream.resynchronize()
