@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 DROP_INS = {"twisted/plugins/fyrehose_twisted_endpoints.py", "twisted/plugins/fyrehose_twisted_plugins.py"}
 FOR_SPARK = "pyspark_fyrehose.py"
-READ = {".css", ".html", ".js", ".properties", ".svg"}
+READ = {".css", ".html", ".js", ".lua", ".properties", ".svg"}
 """File name suffixes of non-module files that must be packaged."""
 SERVICES = {
     "freenet-node",
