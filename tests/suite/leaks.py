@@ -33,6 +33,9 @@ SESSION = "FYREHOSE_TEST_SESSION"
 SPARK = "spark"
 """Fixture whose connections and threads py4j creates on demand and keeps for the next test."""
 
+S3 = "s3"
+"""Fixture of a storage server: the first client in a process opens descriptors that pyarrow keeps."""
+
 LASTING = ("PoolThread-twisted.internet.reactor-", "tqdm_monitor")
 """Name prefixes of threads that a library keeps for the life of the process."""
 
@@ -221,7 +224,7 @@ class Leaks:
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
         """Fail the test if it leaves resources behind after the teardown of its fixtures."""
         yield
-        if SPARK in getattr(item, "fixturenames", ()):
+        if {SPARK, S3}.intersection(getattr(item, "fixturenames", ())):
             self._kept |= {one for one in resources() - self._before if one[0] in ("descriptor", "thread")}
         problems = []
         bars = closed_bars()  # Resources in garbage would be closed unnoticed at its collection.

@@ -57,6 +57,14 @@ class JournalDamaged(JournalError):
         self.damage = damage
 
 
+class TierError(JournalError):
+    """A segment in object storage cannot be reached, is missing or has changed. The message names the object."""
+
+
+class NotFetched(TierError):
+    """A block of a segment in object storage is being fetched. Read again later."""
+
+
 class JournalReplaced(JournalError):
     """The directory being read now holds a different journal."""
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.journal.tier.directory import free_space
 
 _COUNTERS = {
     "taken": "Records stored",
@@ -87,10 +87,10 @@ def _gauge_values(journal: Journal) -> dict[str, float]:
         "segments": len(segments),
         "damaged_segments": sum(bool(segment.damages) for segment in segments),
     }
-    directory = journal.directory
-    if isinstance(directory, LocalDirectory):
-        with suppress(OSError):
-            state["free_bytes"] = directory.room()
+    with suppress(OSError):
+        room = free_space(journal.directory)
+        if room is not None:
+            state["free_bytes"] = room
     if newest:
         state["newest_timestamp_seconds"] = newest / 1_000_000
     epoch = max(journal.epochs(), default=None)

@@ -13,7 +13,6 @@ from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.catalog import Catalog, StoredBlock
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import Damage, JournalError, JournalReplaced
-from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.segment import Projection, Segment
 from fyrehose_twisted.journal.format.segment_header import OPEN_SUFFIX, SegmentHeader, segment_name
 from fyrehose_twisted.journal.format.watermark import POSITION_BYTES, POSITION_NAME, DurablePosition, read_position
@@ -30,6 +29,7 @@ from fyrehose_twisted.journal.segment_loader import (
     read_durable,
     segment_suffixes,
 )
+from fyrehose_twisted.journal.tier.directory import open_directory
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
 
@@ -319,4 +319,4 @@ def open_reader(path: Path) -> JournalReader:
 
     :raises JournalError: if there is no journal, or it cannot be read.
     """
-    return JournalReader(LocalDirectory(path))
+    return JournalReader(open_directory(path))

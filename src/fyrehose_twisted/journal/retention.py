@@ -59,6 +59,19 @@ def parse_retention(text: str) -> Retention:
     return Retention(seconds, size)
 
 
+def parse_age(text: str) -> float:
+    """Parse an age such as ``12h`` or ``1d``; return seconds. ``0`` is allowed.
+
+    :raises ConfigurationError: if ``text`` has another form.
+    """
+    found = _AMOUNT.fullmatch(text.strip())
+    if text.strip() == "0":
+        return 0.0
+    if found is None or found[2].lower() not in _SECONDS:
+        raise ConfigurationError(f"invalid age {text!r}; use a number with a unit ({', '.join(_SECONDS)}), such as 1d")
+    return float(found[1]) * _SECONDS[found[2].lower()]
+
+
 def expired_segments(segments: Sequence[Segment], active: Segment, retention: Retention, now: int) -> list[Segment]:
     """Return the ``segments`` that retention may remove.
 

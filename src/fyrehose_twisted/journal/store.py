@@ -32,6 +32,7 @@ from fyrehose_twisted.journal.format.watermark import open_position_file
 from fyrehose_twisted.journal.recovery import Recovery, recover
 from fyrehose_twisted.journal.retention import Retention, expired_segments
 from fyrehose_twisted.journal.segment_loader import find_missing
+from fyrehose_twisted.journal.tier.directory import open_directory
 from fyrehose_twisted.journal.writing.group_frames import EncodedFrame, encode_group
 from fyrehose_twisted.journal.writing.segment_writer import NO_SPACE_ERRNOS, SegmentWriter
 from fyrehose_twisted.record import Record
@@ -400,4 +401,4 @@ def open_journal(path: Path, stream: str, *, wrap: int = 0, config: JournalConfi
         directory = make_directory(path, stream)
     except OSError as error:
         raise JournalError(f"directory {error.filename or path} cannot be created: {error.strerror}") from error
-    return Journal(LocalDirectory(directory), stream, wrap=wrap, config=config)
+    return Journal(open_directory(directory), stream, wrap=wrap, config=config)

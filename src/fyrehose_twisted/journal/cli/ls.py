@@ -11,14 +11,23 @@ from typing import Any
 from fyrehose_twisted.journal.errors import JournalDamaged
 from fyrehose_twisted.journal.format.disk import has_writer
 from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.tier.directory import tiered_bytes
 
 _RIGHT_ALIGNED = ("epoch", "first", "next", "last", "records", "lost", "missing", "segments", "bytes")
 
 
 def epoch_rows(reader: JournalReader, path: Path) -> list[dict[str, Any]]:
-    """Return one row for each epoch of the journal in directory ``path``."""
+    """Return one row for each epoch of the journal in directory ``path``.
+
+    Bytes are those of its files; segments in object storage are counted as ``tiered``.
+    """
     size = sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())
-    common = {"segments": len(reader.segments), "bytes": size, "writer": has_writer(path)}
+    common = {
+        "segments": len(reader.segments),
+        "bytes": size,
+        "tiered": tiered_bytes(path),
+        "writer": has_writer(path),
+    }
     return [_epoch_row(reader, epoch) | common for epoch in reader.epochs()]
 
 
@@ -50,7 +59,8 @@ def _epoch_row(reader: JournalReader, epoch: int) -> dict[str, Any]:
 
 def format_journals(rows: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the lines of a table of rows from :func:`epoch_rows`."""
-    order = ("stream", *_RIGHT_ALIGNED, "oldest", "newest", "writer")
+    right_aligned = (*_RIGHT_ALIGNED, *(["tiered"] if any(row["tiered"] for row in rows) else []))
+    order = ("stream", *right_aligned, "oldest", "newest", "writer")
     lines = [[name.upper() for name in order]]
     for row in rows:
         shown = row | {name: _format_time(row[name]) for name in ("oldest", "newest")}
@@ -58,7 +68,7 @@ def format_journals(rows: list[dict[str, Any]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         cells = zip(order, line, widths, strict=True)
-        aligned = (cell.rjust(width) if name in _RIGHT_ALIGNED else cell.ljust(width) for name, cell, width in cells)
+        aligned = (cell.rjust(width) if name in right_aligned else cell.ljust(width) for name, cell, width in cells)
         yield "  ".join(aligned).rstrip()
 
 

@@ -97,6 +97,13 @@ def add_parser(
     repair.add_argument("--dry-run", action="store_true", help="change nothing; report what would be done")
     seal = command("seal", _seal, "Seal the active segment and compact all segments.")
     seal.add_argument("--parquet", type=Path, metavar="DIR", help="also write Parquet files below this directory")
+    tier = command("tier", _tier, "Move compacted segments to object storage, and keep reading them from there.")
+    tier.add_argument(
+        "--to", dest="tier", required=True, metavar="URL", help="bucket and prefix, such as s3://bucket/journals"
+    )
+    tier.add_argument(
+        "--after", default="0", metavar="AGE", help="move only segments older than AGE, such as 1d [%(default)s]"
+    )
     return parser
 
 
@@ -248,13 +255,14 @@ def _wait_for_more(reader: JournalReader) -> None:
 
 
 def _check(options: argparse.Namespace, path: Path) -> int:
-    from fyrehose_twisted.journal.format.disk import LocalDirectory, has_writer
+    from fyrehose_twisted.journal.format.disk import has_writer
+    from fyrehose_twisted.journal.tier.directory import open_directory
     from fyrehose_twisted.journal.upkeep.check import check
 
     with _progress_bar(path) as (say, progress):
         writing = has_writer(path)
         checked = check(
-            LocalDirectory(path),
+            open_directory(path),
             writing=writing,
             on_message=lambda found: say(f"{path}: {'damage: ' if found.damage else ''}{found.text}"),
             progress=progress,
@@ -264,9 +272,9 @@ def _check(options: argparse.Namespace, path: Path) -> int:
 
 
 def _repair(options: argparse.Namespace, path: Path) -> int:
-    from fyrehose_twisted.journal.format.disk import LocalDirectory
     from fyrehose_twisted.journal.format.layout import directory_name, journal_directories
     from fyrehose_twisted.journal.reader import open_reader
+    from fyrehose_twisted.journal.tier.directory import open_directory
     from fyrehose_twisted.journal.upkeep.repair import repair
 
     stream = options.stream
@@ -285,7 +293,7 @@ def _repair(options: argparse.Namespace, path: Path) -> int:
         for other in others:
             opened.enter_context(closing(other))
         agreed = repair(
-            LocalDirectory(path),
+            open_directory(path),
             stream=stream,
             wrap=wrap,
             others=others,
@@ -300,7 +308,7 @@ def _repair(options: argparse.Namespace, path: Path) -> int:
 def _seal(options: argparse.Namespace, path: Path) -> int:
     from fyrehose_twisted.journal.arrow.parquet import export, load_pyarrow
     from fyrehose_twisted.journal.errors import JournalInUse
-    from fyrehose_twisted.journal.format.disk import LocalDirectory
+    from fyrehose_twisted.journal.tier.directory import open_directory
     from fyrehose_twisted.journal.upkeep.seal import seal
     from fyrehose_twisted.wording import pluralize
 
@@ -309,7 +317,7 @@ def _seal(options: argparse.Namespace, path: Path) -> int:
     with _open_readers(options, path) as reader:
         stream, wrap = reader.stream, reader.wrap
     try:
-        written = seal(LocalDirectory(path), stream, wrap)
+        written = seal(open_directory(path), stream, wrap)
         print(f"{stream}: {pluralize(written, 'segment')} compacted")
     except JournalInUse:
         if options.parquet is None:
@@ -322,13 +330,24 @@ def _seal(options: argparse.Namespace, path: Path) -> int:
     return 0
 
 
+def _tier(options: argparse.Namespace, path: Path) -> int:
+    from fyrehose_twisted.journal.cli.tier import move_segments
+    from fyrehose_twisted.journal.retention import parse_age
+
+    with _open_readers(options, path):
+        pass  # It is a journal, and of that stream.
+    return 0 if move_segments(path, options.tier, parse_age(options.after), print, print_error) else 1
+
+
 @contextmanager
 def _progress_bar(path: Path) -> Iterator[tuple[Callable[[str], None], Callable[[int], object]]]:
     """Show the bytes read of all segments on a terminal; yield functions to print a line and to add progress."""
     from fyrehose_twisted.journal.format.segment_header import segment_number
+    from fyrehose_twisted.journal.tier.directory import tiered_bytes
     from fyrehose_twisted.process.progress import ProgressBar
 
     total = sum(entry.stat().st_size for entry in path.iterdir() if segment_number(entry.name) is not None)
+    total += tiered_bytes(path)
     with ProgressBar(total=total, leave=False, desc=path.name, unit="B", unit_scale=True) as bar:
         yield lambda line: ProgressBar.write(line, file=sys.stdout), bar.update
 

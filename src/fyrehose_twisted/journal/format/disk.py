@@ -13,7 +13,8 @@ from fyrehose_twisted.effects import Datagram
 from fyrehose_twisted.interfaces import IDirectory, IFile
 from fyrehose_twisted.process.atomic_file import sync_directory
 
-LOCK_NAME = "lock"
+LOCK_NAME, TIER_LOCK_NAME = "lock", "tier.lock"
+"""Locks of the process that writes the journal, and of the one that moves its segments to object storage."""
 
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
@@ -94,7 +95,11 @@ class LocalDirectory:
 
     def names(self) -> list[str]:
         """See :meth:`~fyrehose_twisted.interfaces.IDirectory.names`."""
-        return sorted(entry.name for entry in os.scandir(self.path) if entry.is_file() and entry.name != LOCK_NAME)
+        return sorted(
+            entry.name
+            for entry in os.scandir(self.path)
+            if entry.is_file() and entry.name not in (LOCK_NAME, TIER_LOCK_NAME)
+        )
 
     def open(self, name: str, *, writable: bool = False, create: bool = False) -> LocalFile:
         """See :meth:`~fyrehose_twisted.interfaces.IDirectory.open`."""
@@ -120,9 +125,9 @@ class LocalDirectory:
         status = os.statvfs(self.path)
         return status.f_bavail * status.f_frsize
 
-    def lock(self) -> LocalLock:
+    def lock(self, name: str = LOCK_NAME) -> LocalLock:
         """See :meth:`~fyrehose_twisted.interfaces.IDirectory.lock`."""
-        lock = LocalLock(os.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
+        lock = LocalLock(os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
         try:
             fcntl.flock(lock._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.journal.format.segment_header import MAX_URI, segment_number
+from fyrehose_twisted.journal.format.segment_header import MAX_URI, stored_segment
 from fyrehose_twisted.process.atomic_file import sync_directory
 
 _STREAM = re.compile(r"([a-z][a-z0-9+.]*)://(.+)", re.DOTALL)
@@ -67,4 +67,6 @@ def _may_be_journal(path: Path) -> bool:
 
 
 def _holds_segments(path: Path) -> bool:
-    return any(segment_number(name) is not None for name in os.listdir(path))
+    names = os.listdir(path)
+    # All segments of a journal that is not being written may be in object storage.
+    return any(map(stored_segment, names))

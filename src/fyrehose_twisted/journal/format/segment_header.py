@@ -25,6 +25,11 @@ MAX_HEADER = 2_048
 """Upper limit of the size of a header, in bytes."""
 
 OPEN_SUFFIX, FULL_SUFFIX, INDEX_SUFFIX = ".log", ".seg", ".idx"
+
+COPYING_SUFFIX, MOVED_SUFFIX, DROPPED_SUFFIX = ".copying", ".tier", ".drop"
+"""Suffixes of the manifest of a segment in object storage, by the state of the copy: it is being made or unverified, it
+is verified and counts, or it is no longer needed."""
+
 _NAME = re.compile(r"(\d{10})\.(?:log|seg)")
 
 
@@ -66,6 +71,11 @@ def segment_number(name: str) -> int | None:
     found = _NAME.fullmatch(name)
     number = int(found[1]) if found else 0
     return number if 0 < number <= MAX_NUMBER else None
+
+
+def stored_segment(name: str) -> int | None:
+    """Return the segment number of a file name that says where a segment is stored: here or in object storage."""
+    return segment_number(name.removesuffix(MOVED_SUFFIX) + FULL_SUFFIX if name.endswith(MOVED_SUFFIX) else name)
 
 
 def encode(header: SegmentHeader) -> bytes:

@@ -13,9 +13,9 @@ from twisted.python.failure import Failure
 
 from fyrehose_twisted.journal.compaction import compact
 from fyrehose_twisted.journal.errors import JournalError
-from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
+from fyrehose_twisted.journal.tier.directory import free_space
 from fyrehose_twisted.process.repeating import PeriodicCall
 
 INTERVAL = 1.0
@@ -94,8 +94,8 @@ class Maintenance:
 
     def _has_space(self, segment: Segment) -> bool:
         """Return whether a compaction leaves enough free disk space for new records."""
-        directory = self.journal.directory
-        if isinstance(directory, LocalDirectory) and directory.room() < 2 * segment.end:
+        room = free_space(self.journal.directory)
+        if room is not None and room < 2 * segment.end:
             self._rest = REST
             self.log.warn("{journal}: compaction is suspended, as the disk is nearly full", journal=self.journal)
             return False

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import JournalError
-from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.remote.client import RemoteReader
+from fyrehose_twisted.journal.tier.directory import open_directory
 from fyrehose_twisted.spark.source.journal_locations import JournalLocation, cached_reader, reader_reaching
 from fyrehose_twisted.spark.verify.parts import Share
 
@@ -75,7 +75,7 @@ def _reader_past_damage(origin: JournalLocation) -> PastDamageReader:
         for other in [known for known in _past_damage if known[0] != key[0]]:
             del _past_damage[other]
         try:
-            reader = _past_damage[key] = PastDamageReader(LocalDirectory(Path(origin.path)))
+            reader = _past_damage[key] = PastDamageReader(open_directory(Path(origin.path)))
         except FileNotFoundError:
             raise JournalError(f"the journal in {origin.path} is gone on this machine") from None
     return reader

@@ -1,0 +1,1 @@
+"""Object storage for the sealed segments of a journal."""
