@@ -20,6 +20,15 @@ _COUNTERS = {
     "spent": "Records refused below the watermark, in place of records that were damaged or deleted",
 }
 
+_TIER_COUNTERS = {
+    "moved": "Segments moved to object storage",
+    "moved_bytes": "Size of the segments moved to object storage",
+    "removed": "Objects removed from object storage, after retention or an interrupted upload",
+    "failures": "Attempts to move segments to object storage that failed or left a segment behind",
+    "fetched_bytes": "Bytes fetched from object storage for repairs and for readers of the served journal",
+    "fetch_failures": "Attempts to fetch from object storage that failed",
+}
+
 _GAUGES = {
     "epoch": "Newest epoch",
     "first": "Lowest number of the newest epoch that may be stored",
@@ -58,6 +67,11 @@ class JournalCollector(Collector):
         for journal in journals:
             commits.add_metric([journal.stream], journal.commits)
         yield commits
+        for name, description in _TIER_COUNTERS.items():
+            counter = CounterMetricFamily(f"fyrehose_journal_tier_{name}", description, labels=["stream"])
+            for journal in journals:
+                counter.add_metric([journal.stream], getattr(journal.tier_counters, name))
+            yield counter
         states = [(journal.stream, _gauge_values(journal)) for journal in journals]
         for name, description in _GAUGES.items():
             gauge = GaugeMetricFamily(f"fyrehose_journal_{name}", description, labels=["stream"])

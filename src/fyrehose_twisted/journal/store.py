@@ -32,6 +32,7 @@ from fyrehose_twisted.journal.format.watermark import open_position_file
 from fyrehose_twisted.journal.recovery import Recovery, recover
 from fyrehose_twisted.journal.retention import Retention, expired_segments
 from fyrehose_twisted.journal.segment_loader import find_missing
+from fyrehose_twisted.journal.tier.config import TierConfig, TierCounters
 from fyrehose_twisted.journal.tier.directory import open_directory
 from fyrehose_twisted.journal.writing.group_frames import EncodedFrame, encode_group
 from fyrehose_twisted.journal.writing.segment_writer import NO_SPACE_ERRNOS, SegmentWriter
@@ -46,12 +47,14 @@ class JournalConfig:
     :ivar segment_frames: number of frames after which a new segment begins, regardless of its size.
     :ivar frame_records: minimum number of records in a frame of a compacted segment.
     :ivar retention: retention policy.
+    :ivar tier: object storage to which a service moves compacted segments; ``None`` to keep them local.
     """
 
     segment_bytes: int = 64 * 2**20
     segment_frames: int = 32_768
     frame_records: int = FRAME_RECORDS
     retention: Retention = field(default_factory=Retention)
+    tier: TierConfig | None = None
 
 
 @implementer(IJournal)
@@ -66,6 +69,7 @@ class Journal(Tabular):
     :ivar recovery: results of the recovery at opening.
     :ivar counters: outcomes of the appended records.
     :ivar commits: number of commits made durable.
+    :ivar tier_counters: outcomes of the moving of its segments to object storage.
     :raises JournalInUse: if another process has it open for writing.
     :raises JournalError: if it belongs to another stream, or cannot be read or written.
     """
@@ -90,6 +94,7 @@ class Journal(Tabular):
         self.config = JournalConfig() if config is None else config
         self._clock = clock
         self.commits = 0
+        self.tier_counters = TierCounters()
         self._not_compacted: set[int] = set()
         try:
             self._lock = directory.lock()

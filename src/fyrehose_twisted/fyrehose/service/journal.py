@@ -14,6 +14,7 @@ from fyrehose_twisted.fyrehose.service.connect import DatagramService, bind_clie
 from fyrehose_twisted.fyrehose.service.metrics import ClientCollector
 from fyrehose_twisted.journal.metrics import JournalCollector
 from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.journal.upkeep.fetching import BlockFetcher
 from fyrehose_twisted.journal.upkeep.maintenance import Maintenance
 from fyrehose_twisted.net.listening import ListeningEndpoint, ListeningPorts
 from fyrehose_twisted.net.metrics import InfoCollector
@@ -80,6 +81,7 @@ class JournalService(DatagramService):
             return
         self._log_recovery(journal)
         protocol = self.protocol = self._make_protocol(journal=journal, sync=self._sync_interval is None)
+        BlockFetcher(journal, self.reactor)  # A repair must not stop the reactor.
         self._maintenance = Maintenance(
             journal,
             self.reactor,

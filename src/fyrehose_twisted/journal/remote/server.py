@@ -24,7 +24,7 @@ from fyrehose_twisted.host_addresses import source_network
 from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal.block import Block, merge_blocks
 from fyrehose_twisted.journal.compaction import FRAME_RECORDS
-from fyrehose_twisted.journal.errors import Damage, JournalDamaged, JournalError, NotInJournal
+from fyrehose_twisted.journal.errors import Damage, JournalDamaged, JournalError, NotFetched, NotInJournal
 from fyrehose_twisted.journal.format.frames import MAX_RECORDS
 from fyrehose_twisted.journal.remote import wire
 from fyrehose_twisted.net.addresses import loopback_endpoint
@@ -37,6 +37,9 @@ WINDOW = 65_536
 """Positions read at once; four times as many after a window without records."""
 MAX_BLOCKS = 64
 """Blocks merged before other connections get a turn."""
+FETCH_WAIT = 0.01
+"""Seconds after which a block that is being fetched from object storage is tried again."""
+
 WRITE_CHUNK = 65_536
 """Bytes up to which small messages are coalesced into one write."""
 _LARGEST_SPAN = 2**32 - 1
@@ -78,6 +81,7 @@ class ServingCounters:
 
     :ivar refused: refusals by name; see :mod:`~fyrehose_twisted.journal.remote.wire`.
     :ivar stalled: connections aborted because the client stopped reading a response.
+    :ivar waits: number of times a response waited for a block from object storage.
     """
 
     connections: int = 0
@@ -85,6 +89,7 @@ class ServingCounters:
     records: int = 0
     bytes: int = 0
     stalled: int = 0
+    waits: int = 0
     refused: Counter[str] = field(default_factory=Counter)
 
 
@@ -258,6 +263,7 @@ class JournalServerProtocol(Protocol):
         if self._closing or self._answer is None:
             return
         pieces, size, now = [], 0, self._factory.reactor.seconds()
+        waits = self._factory.counters.waits
         if self._limits.rate is not None and now < self._paid_until:
             self._resume_in(self._paid_until - now)
             return
@@ -281,7 +287,7 @@ class JournalServerProtocol(Protocol):
         if done:
             self.transport.unregisterProducer()
         elif not size:
-            self._resume_in(0.0)
+            self._resume_in(FETCH_WAIT if self._factory.counters.waits > waits else 0.0)
 
     def stopProducing(self) -> None:
         """Twisted: the transport accepts no more data."""
@@ -457,14 +463,20 @@ class _RangeRead:
             yield wire.Ranges(request.id, first, following, end, tuple(found))
             first = following
 
-    def _blocks(self, request: wire.Read, last: int) -> Iterator[Block]:
+    def _blocks(self, request: wire.Read, last: int) -> Iterator[Block | None]:
         position, window = request.first, WINDOW
         while position <= last:
             end, found = min(last, position + window - 1), False
             on_damage = self._damages.append if request.skip else None
-            for block in self._reader.read(request.epoch, position, end, on_damage):
-                found = True
-                yield block
+            try:
+                for block in self._reader.read(request.epoch, position, end, on_damage):
+                    found = True
+                    yield block
+                    position = block.last + 1
+            except NotFetched:
+                self._counters.waits += 1
+                yield None
+                continue
             window = WINDOW if found else window * 4
             position = end + 1
 
@@ -502,14 +514,19 @@ class _RangeRead:
             )
 
 
-def frame_sized_blocks(blocks: Iterable[Block], size: int) -> Iterator[Block | None]:
+def frame_sized_blocks(blocks: Iterable[Block | None], size: int) -> Iterator[Block | None]:
     """Regroup ordered ``blocks`` into blocks that each fit into a frame; yield ``None`` after many small ones.
+
+    ``None`` among the blocks is passed on.
 
     Small blocks are merged until they have 4,096 records or ``size`` bytes of payload. Large ones are cut at ``size``.
     """
     waiting: list[Block] = []
     count = filled = 0
     for number, block in enumerate(blocks, 1):
+        if block is None:
+            yield None
+            continue
         waiting.append(block)
         count, filled = count + len(block), filled + int(block.offsets[-1]) - int(block.offsets[0])
         if count >= FRAME_RECORDS or filled >= size:

@@ -12,7 +12,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.effects import Datagram
 from fyrehose_twisted.interfaces import IDirectory, IFile
-from fyrehose_twisted.journal.errors import NotFetched, TierError
+from fyrehose_twisted.journal.errors import JournalError, NotFetched, TierError
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.segment_header import (
     COPYING_SUFFIX,
@@ -28,6 +28,9 @@ from fyrehose_twisted.journal.tier.objects import ArrowObjects, ObjectReader, Ob
 
 CACHE_BYTES = 64 * 2**20
 """Limit of the blocks of one journal that are kept in memory."""
+
+LATER_BYTES = CACHE_BYTES // 2
+"""Longest read that waits for no block. What is fetched for it has to fit into the cache until it is repeated."""
 
 READ_AHEAD = 8
 """Blocks that one request fetches at most when an object is read from one block to the next."""
@@ -70,6 +73,7 @@ class TieredFile:
     It is read in blocks, each of which is compared with the checksum in the manifest, and it cannot be written.
 
     :ivar entry: manifest of the segment.
+    :ivar failure: why a block could not be fetched in the background; the next read of one that is missing raises it.
     """
 
     def __init__(self, directory: TieredDirectory, entry: TierEntry) -> None:
@@ -77,6 +81,7 @@ class TieredFile:
         self._directory = directory
         self._object: ObjectReader | None = None
         self._next = self._ahead = 0
+        self.failure: JournalError | None = None
 
     def size(self) -> int:
         """See :meth:`~fyrehose_twisted.interfaces.IFile.size`."""
@@ -98,7 +103,10 @@ class TieredFile:
         blocks = [self._directory.cache.get(entry.url, index) for index in range(first, last + 1)]
         missing = [first + index for index, block in enumerate(blocks) if block is None]
         if missing:
-            if self._directory.fetch_later is not None:
+            if self.failure is not None:
+                failure, self.failure = self.failure, None
+                raise failure
+            if self._directory.fetch_later is not None and len(blocks) * entry.block_bytes <= LATER_BYTES:
                 self._directory.fetch_later(self, missing[0], missing[-1])
                 raise NotFetched(f"object {displayed(entry.url)} is being fetched")
             fetched = self.fetch(missing[0], missing[-1])
@@ -181,6 +189,11 @@ class TieredDirectory:
 
     def __str__(self) -> str:
         return str(self.local)
+
+    @property
+    def path(self) -> Path | None:
+        """Path of the local directory; ``None`` on a simulated disk."""
+        return self.local.path if isinstance(self.local, LocalDirectory) else None
 
     def names(self) -> list[str]:
         """See :meth:`~fyrehose_twisted.interfaces.IDirectory.names`."""

@@ -16,6 +16,7 @@ from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
 from fyrehose_twisted.journal.tier.directory import free_space
+from fyrehose_twisted.journal.upkeep.tiering import start_tiering
 from fyrehose_twisted.process.repeating import PeriodicCall
 
 INTERVAL = 1.0
@@ -58,22 +59,25 @@ class Maintenance:
         self._sync_call = self._repeat("the commit of a journal", self._sync)
         self._compaction: Deferred[None] | None = None
         self._rest = 0
+        self._stop_tiering: Callable[[], Deferred[None]] = lambda: succeed(None)
 
     def start(self) -> None:
         """Start, with an immediate run, as on a full disk retention must free space before anything can be written."""
         self._maintenance_call.start(INTERVAL)
         if self._sync_interval is not None:
             self._sync_call.start(self._sync_interval, now=False)
+        self._stop_tiering = start_tiering(self.journal, self._reactor)
 
     def stop(self) -> Deferred[None]:
-        """Stop; return a Deferred that fires when no compaction thread is running."""
+        """Stop; return a Deferred that fires when no thread is compacting or moving a segment."""
         self._maintenance_call.stop()
         self._sync_call.stop()
+        moving = self._stop_tiering()
         if self._compaction is None:
-            return succeed(None)
+            return moving
         done: Deferred[None] = Deferred()
         self._compaction.addBoth(lambda result: done.callback(None))
-        return done
+        return done.addCallback(lambda result: moving)
 
     def _sync(self) -> None:
         self.journal.commit()

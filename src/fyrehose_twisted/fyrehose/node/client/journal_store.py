@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from zope.interface import classImplements
 
 from fyrehose_twisted.interfaces import IJournal, IMessageStore
 from fyrehose_twisted.journal.block import integer_ranges
-from fyrehose_twisted.journal.errors import Damage
+from fyrehose_twisted.journal.errors import Damage, TierError
 from fyrehose_twisted.journal.record_columns import RecordBuffer, RecordColumns
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
@@ -165,6 +166,10 @@ class JournalStore:
             # Only numbers in the range that was read: another frame may hold the others.
             self._record_damage(damage, first, last)
 
+        with suppress(TierError):  # It is being fetched from object storage, or cannot be: requesters ask again.
+            self._read_blocks(first, last, found_damage)
+
+    def _read_blocks(self, first: int, last: int, found_damage: Callable[[Damage], None]) -> None:
         for block in self.journal.read(EPOCH, first, last, found_damage):
             sequences, payloads = block.sequences.tolist(), block.payloads()
             self._read_cache.update(zip(sequences, zip(block.times.tolist(), payloads, strict=True), strict=True))
