@@ -278,3 +278,30 @@ def test_a_manifest_in_place_of_a_segment_needs_the_object(s3: S3Server, tmp_pat
     s3.request("DELETE", f"/{BUCKET}/{s3.list_objects()[0]}")
     with pytest.raises(JournalError, match="is missing"):
         open_reader(path)
+
+
+def test_a_service_moves_segments_by_itself_and_reads_them(s3: S3Server, tmp_path: Path, run: Run) -> None:
+    path = make_journal(tmp_path)
+    before, local = run("cat", path), segments(path)
+    options = [
+        f"--directory={tmp_path}",
+        "--name=test",
+        f"--tier-to={s3.url}",
+        "--tier-after=1s",
+        "--backbone=127.0.0.1:1",
+    ]
+    program = "from twisted.scripts.twistd import run; run()"
+    command = [sys.executable, "-c", program, "--nodaemon", "--pidfile=", "fyrehose-journal", *options]
+    process = subprocess.Popen(command, env=storage_environment(), stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        line = next(line for line in process.stdout if " moved to " in line or "stay on this machine" in line)
+    finally:
+        process.terminate()
+        rest = process.stdout.read()
+        process.wait()
+        process.stdout.close()
+    assert f"{len(local)} segments of " in line
+    assert "not-a-secret" not in line + rest
+    assert not segments(path)
+    assert run("cat", path) == before

@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from importlib import import_module
-from pathlib import PurePosixPath
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.errors import TierError
 from fyrehose_twisted.journal.tier.location import displayed, object_path
+from fyrehose_twisted.process.atomic_file import sync_directory
 
 CONNECT_TIMEOUT, REQUEST_TIMEOUT, ATTEMPTS = 5.0, 30.0, 3
 """Limits of one S3 request: seconds to connect, seconds without data, and attempts."""
@@ -69,7 +70,7 @@ class ArrowObjects:
         try:
             file_system = self._file_system(url)
             if urlsplit(url).scheme in ("file", "fsspec+file"):  # Object storage has no directories.
-                file_system.create_dir(str(PurePosixPath(path).parent), recursive=True)
+                file_system.create_dir(str(Path(path).parent), recursive=True)
             with file_system.open_output_stream(path) as stream:
                 for piece in pieces:
                     stream.write(piece)
@@ -158,11 +159,15 @@ def _make_s3(fs: Any, bucket: str, options: dict[str, str]) -> Any:
 
 
 def _sync_file(path: str) -> None:
+    """Make a file and its name durable, which object storage does by itself."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+    for parent in Path(path).parents:  # Any of them may be new.
+        with suppress(PermissionError):
+            sync_directory(parent)
 
 
 def _unreadable(url: str, error: OSError) -> TierError:
