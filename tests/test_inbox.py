@@ -78,7 +78,7 @@ def test_a_source_is_resumed_when_half_of_the_limit_is_left() -> None:
     taken: list[Any] = []
     for _ in range(4):
         start(inbox.take(), taken)
-    assert source.is_paused, "what is being taken counts until its end"
+    assert (source.is_paused, source.paused) == (True, 1), "what is being taken counts until its end"
     start(inbox.take(), taken)
     assert taken == [0, 1, 2, 3, 4]
     assert (source.is_paused, inbox.weight) == (False, 4)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from twisted.internet.address import IPv6Address
 from twisted.internet.defer import Deferred
 from twisted.internet.error import (
     AlreadyCalled,
@@ -19,10 +20,12 @@ from twisted.internet.interfaces import (
     IDelayedCall,
     IHalfCloseableProtocol,
     IHostnameResolver,
+    IHostResolution,
     IReactorFDSet,
     IReactorPluggableNameResolver,
     IReactorTCP,
     IReactorTime,
+    IResolutionReceiver,
 )
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import capturedLogs
@@ -182,6 +185,33 @@ def test_removed_descriptors_are_watched_no_longer(run: Run) -> None:
         await result_of(port.stopListening())
 
     run(main())
+
+
+def test_only_addresses_of_the_wanted_kind_are_told(run: Run) -> None:
+    @implementer(IResolutionReceiver)
+    class Receiver:
+        def __init__(self) -> None:
+            self.found: list[str] = []
+            self.done = asyncio.get_running_loop().create_future()
+
+        def resolutionBegan(self, resolutionInProgress: IHostResolution) -> None:
+            assert resolutionInProgress.name == "127.0.0.1"
+
+        def addressResolved(self, address: Any) -> None:
+            self.found.append(address.host)
+
+        def resolutionComplete(self) -> None:
+            self.done.set_result(None)
+
+    async def main(kinds: list[Any] | None) -> list[str]:
+        receiver = Receiver()
+        resolver = LoopReactor(asyncio.get_running_loop()).nameResolver
+        resolver.resolveHostName(receiver, "127.0.0.1", addressTypes=kinds)
+        await receiver.done
+        return receiver.found
+
+    assert run(main(None)) == ["127.0.0.1"]
+    assert run(main([IPv6Address])) == []
 
 
 def test_a_loop_that_cannot_watch_sockets_is_refused() -> None:
