@@ -19,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from integration.running.backbone import MakePeer, Peer, RunningBackbone, StartBackbone
-from integration.running.browser import SCREENSHOTS, Browser, OpenBrowser, StrangePage
+from integration.running.browser import SCREENSHOTS, Browser, OpenBrowser, OpenPage, StrangePage
 from integration.running.clock import SkippingClock
 from integration.running.cluster import RunningCluster, RunningNode, StartCluster
 from integration.running.control import Asking
@@ -34,6 +34,7 @@ from integration.running.journal import (
     compare_told,
 )
 from integration.running.programs import BIN, DEADLINE, AwaitTrue, InTime, Program, Start, wait_until
+from integration.running.query import Canned, CannedMetrics, StartQuery
 from integration.running.relay import Carry, Relay, StartRelay
 from suite.marionette import Firefox
 from twisted.internet.defer import maybeDeferred
@@ -205,6 +206,35 @@ def open_browser(browser: Callable[..., list[str]]) -> Iterator[OpenBrowser]:
     yield made
     for one in opened:
         one.close()
+
+
+@pytest.fixture
+def start_query(start: Start) -> StartQuery:
+    """Start the query service; return the program and its URL."""
+
+    def started(directory: Path, *options: object) -> tuple[Program, str]:
+        service = ("fyrehose-query", "--directory", directory, "--http=tcp:0", *options)
+        program = start("twistd", "--nodaemon", "--pidfile=", *service)
+        place = program.wait_for(r"--http: listening on (\S+)")[1]
+        return program, f"http://{place}/"
+
+    return started
+
+
+@pytest.fixture
+def canned() -> Iterator[Canned]:
+    """Return a function that serves a page of constant metrics; see
+    :meth:`~integration.running.query.CannedMetrics.add`."""
+    served = CannedMetrics()
+    yield served.add
+    served.close()
+
+
+@pytest.fixture(params=["chromium", "firefox"])
+def open_page(request: pytest.FixtureRequest) -> OpenPage:
+    """Return a function that opens a page in each of the browsers in turn; skip the test where it is missing."""
+    opened: OpenPage = request.getfixturevalue("open_browser" if request.param == "chromium" else "open_firefox")
+    return opened
 
 
 @pytest.fixture

@@ -30,6 +30,28 @@ PREFERENCES = {
 """Let Firefox choose the port and make no connections of its own."""
 
 
+SCHEME = "layout.css.prefers-color-scheme.content-override"
+"""Preference: 0 for the dark scheme, 1 for the light one."""
+
+ERRORS = """Services.console.getMessageArray().filter((one) => one instanceof Ci.nsIScriptError
+    && !(one.flags & Ci.nsIScriptError.warningFlag) && /^(https?|data|blob):/.test(one.sourceName))
+    .map((one) => one.errorMessage)"""
+"""Errors of pages in the console of the browser."""
+
+KEYS = {
+    "Tab": "\ue004",
+    "Enter": "\ue007",
+    "Escape": "\ue00c",
+    "End": "\ue010",
+    "Home": "\ue011",
+    "ArrowLeft": "\ue012",
+    "ArrowUp": "\ue013",
+    "ArrowRight": "\ue014",
+    "ArrowDown": "\ue015",
+}
+"""Code points of keys in WebDriver."""
+
+
 def promise_of(condition: str, seconds: float) -> str:
     """Return a script whose promise tells whether ``condition`` held on the page within ``seconds``."""
     return f"""new Promise((done) => {{
@@ -56,7 +78,15 @@ class Firefox:
         self._pictures = pictures
         lines = [f"user_pref({json.dumps(name)}, {json.dumps(value)});" for name, value in PREFERENCES.items()]
         (profile / "user.js").write_text("\n".join(lines))
-        words = [path, "--headless", "--no-remote", "--marionette", "--profile", profile]
+        words = [
+            path,
+            "--headless",
+            "--no-remote",
+            "--marionette",
+            "--remote-allow-system-access",
+            "--profile",
+            profile,
+        ]
         quiet: dict[str, Any] = {
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.DEVNULL,
@@ -95,38 +125,79 @@ class Firefox:
 
     def call(self, command: str, **parameters: Any) -> Any:
         """Send a command and return its result."""
+        error, result = self._answer(command, **parameters)
+        assert error is None, (command, error)
+        return result
+
+    def _answer(self, command: str, **parameters: Any) -> tuple[Any, Any]:
         self._number += 1
         data = json.dumps([0, self._number, command, parameters]).encode()
         assert self._socket is not None
         self._socket.sendall(b"%d:%b" % (len(data), data))
         _, _, error, result = self._read()
-        assert error is None, (command, error)
-        return result
+        return error, result
 
     def run(self, script: str) -> Any:
-        """Return the value of an expression; a promise is awaited."""
+        """Return the value of an expression, of which a promise is awaited; run statements, which have no value."""
+        options = {"args": [], "sandbox": None, "newSandbox": False}
         whole = f"return (async () => ({script}))();"
-        return self.call("WebDriver:ExecuteScript", script=whole, args=[], sandbox=None, newSandbox=False)["value"]
+        error, result = self._answer("WebDriver:ExecuteScript", script=whole, **options)
+        if error is not None and error["message"].startswith("SyntaxError"):
+            return self.call("WebDriver:ExecuteScript", script=script, **options)["value"]
+        assert error is None, (script, error)
+        return result["value"]
 
     def until(self, condition: str) -> None:
         """Wait until a condition holds on the page."""
         script = promise_of(condition, 20.0)
         assert any(self.run(script) for _ in range(6)), f"never: {condition}\n{self.run('document.body.innerText')}"
 
+    @property
+    def errors(self) -> list[str]:
+        """Uncaught exceptions, and what the Content-Security-Policy blocked, on all pages so far."""
+        found: list[str] = self._run_privileged(ERRORS)
+        return found
+
+    def _run_privileged(self, script: str) -> Any:
+        self.call("Marionette:SetContext", value="chrome")
+        try:
+            return self.run(script)
+        finally:
+            self.call("Marionette:SetContext", value="content")
+
+    def key(self, name: str) -> None:
+        """Press a key."""
+        self._press(KEYS[name])
+
+    def type(self, text: str) -> None:
+        """Enter text into the focused element."""
+        self._press(text)
+
+    def _press(self, text: str) -> None:
+        steps = [{"type": step, "value": sign} for sign in text for step in ("keyDown", "keyUp")]
+        self.call("WebDriver:PerformActions", actions=[{"type": "key", "id": "keyboard", "actions": steps}])
+
     def go(self, url: str) -> None:
         """Open a page and wait until it has loaded."""
         self.call("WebDriver:Navigate", url=url)
 
-    def size(self, width: int, height: int) -> None:
-        """Resize the page and wait for the new size."""
-        frame = self.run("[outerWidth - innerWidth, outerHeight - innerHeight]")
-        self.call("WebDriver:SetWindowRect", width=width + frame[0], height=height + frame[1])
-        self.until(f"innerWidth === {width}")
+    def size(self, width: int, height: int, *, dark: bool = False) -> None:
+        """Set the size and the colour scheme of the page, and wait for them."""
+        scheme = "dark" if dark else "light"
+        self._run_privileged(f"Services.prefs.setIntPref({json.dumps(SCHEME)}, {int(not dark)})")
+        frame = self.run("outerHeight - innerHeight")
+        # A window has a minimum width, a page in it has not.
+        self._run_privileged(f"gBrowser.selectedBrowser.style.maxWidth = '{width}px'")
+        self.call("WebDriver:SetWindowRect", width=width, height=height + frame)
+        self.until(f"innerWidth === {width} && matchMedia('(prefers-color-scheme: {scheme})').matches")
 
     def keep(self, name: str) -> None:
         """Save a screenshot of the page."""
         self._pictures.mkdir(parents=True, exist_ok=True)
-        picture = self.call("WebDriver:TakeScreenshot", full=True)["value"]
+        error, answer = self._answer("WebDriver:TakeScreenshot", full=True)
+        if error is not None:  # The page is too high for a screenshot; take what is visible.
+            answer = self.call("WebDriver:TakeScreenshot", full=False)
+        picture = answer["value"]
         (self._pictures / f"{name}.png").write_bytes(b64decode(picture))
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from integration.running.programs import DEADLINE
 from suite.marionette import promise_of
@@ -117,7 +117,8 @@ class Browser:
 
     def key(self, name: str, **more: Any) -> None:
         """Press a key."""
-        codes = {"Tab": 9, "Enter": 13, "Escape": 27}
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36}
+        codes |= {f"Arrow{side}": code for code, side in enumerate(("Left", "Up", "Right", "Down"), 37)}
         more |= {"key": name, "code": name, "windowsVirtualKeyCode": codes[name]}
         text = {"text": "\r"} if name == "Enter" else {}
         self.call("Input.dispatchKeyEvent", type="keyDown", **more, **text)
@@ -213,5 +214,27 @@ class StrangePage:
         self._thread.join()
 
 
+class Page(Protocol):
+    """A page in either browser; see :class:`Browser`."""
+
+    @property
+    def errors(self) -> list[str]: ...
+
+    def run(self, script: str) -> Any: ...
+
+    def until(self, condition: str) -> None: ...
+
+    def go(self, url: str) -> None: ...
+
+    def key(self, name: str) -> None: ...
+
+    def type(self, text: str) -> None: ...
+
+    def size(self, width: int, height: int, *, dark: bool = False) -> None: ...
+
+    def keep(self, name: str) -> object: ...
+
+
+OpenPage = Callable[[], Page]
 OpenBrowser = Callable[[], Browser]
 OpenStrangePage = Callable[..., Any]
