@@ -6,21 +6,20 @@ import json
 import signal
 import socket
 import subprocess
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
 from integration.running.backbone import MakePeer, StartBackbone
-from integration.running.browser import OpenBrowser
+from integration.running.browser import Browser, OpenBrowser, OpenPage
 from integration.running.cluster import StartCluster
 from integration.running.irc import StartIrcd
 from integration.running.journal import StartJournal
 from integration.running.programs import AwaitTrue, Program, Start
+from integration.running.query import Canned, StartQuery
 
 from fyrehose_twisted.fyrehose.wire.codec import encode_push
 from fyrehose_twisted.journal.store import open_journal
@@ -29,27 +28,14 @@ from fyrehose_twisted.record import Record
 DEADLINE = 120.0
 
 
-StartQuery = Callable[..., tuple[Program, str]]
 Guarded = tuple[Path, Program, str]
-
-
-@pytest.fixture
-def start_query(start: Start) -> StartQuery:
-    """Start the query service; return the program and its URL."""
-
-    def started(directory: Path, *options: object) -> tuple[Program, str]:
-        service = ("fyrehose-query", "--directory", directory, "--http=tcp:0", *options)
-        program = start("twistd", "--nodaemon", "--pidfile=", *service)
-        place = program.wait_for(r"--http: listening on (\S+)")[1]
-        return program, f"http://{place}/"
-
-    return started
 
 
 def cell(row: str, title: str) -> str:
     """Return a script whose value is the text of a table cell."""
     return (
-        f"[...document.querySelectorAll('tbody tr')].find((row) => row.cells[0].textContent === {json.dumps(row)})"
+        "[...document.querySelectorAll('tbody tr:not(#topology *)')]"
+        f".find((row) => row.cells[0].textContent === {json.dumps(row)})"
         f".querySelector('td[data-label={json.dumps(title)}]').textContent"
     )
 
@@ -58,47 +44,6 @@ def answers(service: str) -> str:
     """Return a script that tells whether a service has answered and is not down."""
     state, old = cell(service, "State"), cell(service, "Age")
     return f"/^[✓!]/u.test({state}) && {old} !== '\\u2013'"
-
-
-Canned = Callable[..., str]
-
-
-@pytest.fixture
-def canned() -> Iterator[Canned]:
-    """Serve pages of constant metrics, given without ``fyrehose_``; return the URL of one.
-
-    A backbone may have a list of ``clients``.
-    """
-    pages: dict[str, bytes] = {}
-
-    class Answering(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            page = pages.get(self.path.partition("?")[0])
-            self.send_response(404 if page is None else 200)
-            self.send_header("Content-Length", str(len(page or b"")))
-            self.end_headers()
-            self.wfile.write(page or b"")
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-
-    def made(*samples: str, clients: list[dict[str, Any]] | None = None) -> str:
-        path = f"/{len(pages)}/metrics"
-        pages[path] = "".join(f"fyrehose_{sample}\n" for sample in samples).encode()
-        if clients is not None:
-            listed = {"clients": 1_000_000, "list": clients}
-            pages[path.replace("metrics", "clients")] = json.dumps(listed).encode()
-        return f"http://127.0.0.1:{server.server_port}{path}"
-
-    yield made
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 SHIFTS = """(async () => {
@@ -131,14 +76,14 @@ SHIFTS = """(async () => {
 # Without a browser, `browser` skips the test before anything else is made.
 @pytest.mark.extended
 def test_dashboard_shows_the_state_of_all_services_and_streams(
-    open_browser: OpenBrowser,
+    open_page: OpenPage,
     start_query: StartQuery,
     start_backbone: StartBackbone,
     start_journal: StartJournal,
     peer: MakePeer,
     tmp_path: Path,
 ) -> None:
-    page = open_browser()
+    page = open_page()
     backbone = start_backbone("--metrics=tcp:0")
     metrics = backbone.program.wait_for(r"metrics at (http://\S+)")[1]
     journal = start_journal(backbone, "kept")
@@ -193,7 +138,8 @@ def test_dashboard_shows_the_state_of_all_services_and_streams(
     assert not page.run("document.getElementById('older').disabled")
     # A response that arrives after a change of the list is discarded.
     page.run("for (const name of ['older', 'pause', 'pause']) document.getElementById(name).click()")
-    page.until("records.paused && !records.loading")
+    if isinstance(page, Browser):  # Scripts of the test do not see the variables of the page in Firefox.
+        page.until("records.paused && !records.loading")
     assert page.run("document.querySelectorAll('#list li').length") == 20
     page.run("document.getElementById('pause').click()")
     page.run("document.getElementById('where').focus()")
@@ -219,9 +165,14 @@ def test_dashboard_shows_the_state_of_all_services_and_streams(
     page.size(360, 740)
     assert page.run("document.documentElement.scrollWidth") <= 360
     # Rows are shown as cards, and stay table rows for screen readers.
-    heard = [node["role"]["value"] for node in page.call("Accessibility.getFullAXTree")["nodes"] if not node["ignored"]]
-    assert {"banner", "main", "contentinfo", "navigation", "table", "row", "rowheader", "columnheader"} <= set(heard)
-    assert page.run("document.querySelectorAll('table').length") == heard.count("table") == 4
+    if isinstance(page, Browser):
+        nodes = page.call("Accessibility.getFullAXTree")["nodes"]
+        heard = [node["role"]["value"] for node in nodes if not node["ignored"]]
+        assert {"banner", "main", "contentinfo", "navigation", "table", "row", "rowheader", "columnheader"} <= set(
+            heard
+        )
+        # The table of the topology is folded.
+        assert page.run("document.querySelectorAll('table').length") == heard.count("table") + 1 == 5
     page.keep("dashboard-phone")
     page.size(1400, 900)
 
@@ -249,8 +200,8 @@ def guarded(start_query: StartQuery, tmp_path: Path) -> Guarded:
     return tokens, *start_query(tmp_path / "kept", "--tokens-file", tokens)
 
 
-def test_dashboard_prompts_for_a_token(open_browser: OpenBrowser, guarded: Guarded, tmp_path: Path) -> None:
-    page = open_browser()
+def test_dashboard_prompts_for_a_token(open_page: OpenPage, guarded: Guarded, tmp_path: Path) -> None:
+    page = open_page()
     tokens, program, url = guarded
     page.size(500, 700)
     page.go(url)
@@ -392,9 +343,8 @@ def wide(start_query: StartQuery, canned: Canned, tmp_path: Path) -> str:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("name", ["chromium", "firefox"])
-def test_dashboard_does_not_scroll_horizontally(name: str, request: pytest.FixtureRequest, wide: str) -> None:
-    page = request.getfixturevalue("open_browser" if name == "chromium" else "open_firefox")()
+def test_dashboard_does_not_scroll_horizontally(open_page: OpenPage, wide: str) -> None:
+    page = open_page()
     page.go(wide)
     page.until(" && ".join(f"{cell(service, 'Age')} !== '\\u2013'" for service in WIDE))
     page.until(f"{cell('255.255.255.253:65535', 'Lag')} === '9,007,199,254,740,991'")
@@ -402,14 +352,12 @@ def test_dashboard_does_not_scroll_horizontally(name: str, request: pytest.Fixtu
         page.size(width, 900)
         assert page.run("document.documentElement.scrollWidth") <= width, width
         assert page.run(TOO_WIDE) == [], width
-        page.keep(f"dashboard-{name}-{width}")
+        page.keep(f"dashboard-{type(page).__name__.lower()}-{width}")
 
 
 @pytest.mark.extended
-def test_dashboard_url_selects_stream_and_filter(
-    open_browser: OpenBrowser, start_query: StartQuery, tmp_path: Path
-) -> None:
-    page = open_browser()
+def test_dashboard_url_selects_stream_and_filter(open_page: OpenPage, start_query: StartQuery, tmp_path: Path) -> None:
+    page = open_page()
     stream = "fyrehose://a b&c=%"
     with closing(open_journal(tmp_path / "kept", stream)) as journal:
         journal.append([Record(stream, 0, n, 1_700_000_000_000_000, b'{"n": %d}' % n) for n in range(1, 6)])
@@ -429,7 +377,7 @@ def test_dashboard_url_selects_stream_and_filter(
     assert filtered != unfiltered
 
     # Another browser shows the same, and so does the back button.
-    other = open_browser()
+    other = open_page()
     other.go(filtered)
     other.until("document.querySelectorAll('#list li').length === 1")
     assert other.run(shown) == [4]
@@ -449,9 +397,9 @@ def test_dashboard_url_selects_stream_and_filter(
 
 @pytest.mark.extended
 def test_dashboard_url_is_followed_after_the_token_prompt(
-    open_browser: OpenBrowser, guarded: Guarded, tmp_path: Path
+    open_page: OpenPage, guarded: Guarded, tmp_path: Path
 ) -> None:
-    page = open_browser()
+    page = open_page()
     _, program, url = guarded
     with closing(open_journal(tmp_path / "kept", "fyrehose://kept")) as journal:
         journal.append([Record("fyrehose://kept", 0, 1, 1_700_000_000_000_000, b"one")])
@@ -489,9 +437,9 @@ def test_token_entered_before_the_close_of_the_record_list_is_kept(
 
 @pytest.mark.extended
 def test_dashboard_opened_later_shows_history_and_events(
-    open_browser: OpenBrowser, start_query: StartQuery, canned: Canned, await_true: AwaitTrue, tmp_path: Path
+    open_page: OpenPage, start_query: StartQuery, canned: Canned, await_true: AwaitTrue, tmp_path: Path
 ) -> None:
-    page = open_browser()
+    page = open_page()
     stream = "fyrehose://default"
     journal = open_journal(tmp_path / "kept", stream)
     journal.append([Record(stream, 0, 1, 1_700_000_000_000_000, b"x")])
@@ -524,14 +472,14 @@ def test_dashboard_opened_later_shows_history_and_events(
 
 @pytest.mark.extended
 def test_dashboard_has_a_table_for_each_kind_of_service(
-    open_browser: OpenBrowser,
+    open_page: OpenPage,
     start_query: StartQuery,
     start_cluster: StartCluster,
     canned: Canned,
     await_true: AwaitTrue,
     tmp_path: Path,
 ) -> None:
-    page = open_browser()
+    page = open_page()
     (tmp_path / "kept").mkdir()
     cluster = start_cluster("east", "west", "north")
     watched = {name: f"{node.url}/metrics" for name, node in cluster.items()} | {
@@ -587,8 +535,8 @@ def test_dashboard_has_a_table_for_each_kind_of_service(
     }
     assert {(row, title): page.run(cell(row, title)) for row, title in shown} == shown
     links = page.run("[...document.querySelectorAll('#table-links a')].map((one) => one.textContent)")
-    assert links[:3] == ["Journals 0", "Clusters 2", "Relays 1, 1 attention"]
-    assert links[3:5] == ["Journal services 1", "Clients 1, 1 attention"]
+    assert links[1:4] == ["Journals 0", "Clusters 2", "Relays 1, 1 attention"]
+    assert links[4:6] == ["Journal services 1", "Clients 1, 1 attention"]
     assert links[-2:] == ["Other services 1", "Events"]
     # Each link has a target.
     assert page.run("[...document.querySelectorAll('#table-links a')].every((one) => document.querySelector(one.hash))")
@@ -608,7 +556,7 @@ def test_dashboard_has_a_table_for_each_kind_of_service(
 
 @pytest.mark.extended
 def test_dashboard_lists_backbone_clients_with_rates_and_lag(
-    open_browser: OpenBrowser,
+    open_page: OpenPage,
     start_query: StartQuery,
     start_backbone: StartBackbone,
     start_journal: StartJournal,
@@ -616,7 +564,7 @@ def test_dashboard_lists_backbone_clients_with_rates_and_lag(
     await_true: AwaitTrue,
     tmp_path: Path,
 ) -> None:
-    page = open_browser()
+    page = open_page()
     backbone = start_backbone("--metrics=tcp:0")
     metrics = backbone.program.wait_for(r"metrics at (http://\S+)")[1]
     journal = start_journal(backbone, "kept")
@@ -631,7 +579,7 @@ def test_dashboard_lists_backbone_clients_with_rates_and_lag(
         of_kind = f"{rows}.find((row) => row.querySelector('[data-label=Kind]').textContent === {json.dumps(kind)})"
         return f"{of_kind}?.querySelector('td[data-label={json.dumps(title)}]').textContent"
 
-    page.until(f"{client('durable journal', 'Backbone')} === 'backbone'")
+    page.until(f"{client('durable journal', 'Served by')} === 'backbone'")
     page.until(f"{client('subscriber', 'Lag')} === 'unknown'")
     page.until(f"{client('durable journal', 'Sent/s')} === '0'")
     published, sent = cell("without KEEPALIVE", "Published/s"), client("subscriber", "Sent bytes/s")
@@ -658,7 +606,7 @@ def test_dashboard_lists_backbone_clients_with_rates_and_lag(
 
 @pytest.mark.extended
 def test_dashboard_shows_the_metrics_of_real_services(
-    open_browser: OpenBrowser,
+    open_page: OpenPage,
     start_query: StartQuery,
     start_backbone: StartBackbone,
     start_ircd: StartIrcd,
@@ -666,7 +614,7 @@ def test_dashboard_shows_the_metrics_of_real_services(
     free_port: Callable[[], int],
     tmp_path: Path,
 ) -> None:
-    page, backbone, ircd = open_browser(), start_backbone(), start_ircd("ngircd")
+    page, backbone, ircd = open_page(), start_backbone(), start_ircd("ngircd")
     (tmp_path / "kept").mkdir()
     options: dict[str, list[object]] = {"up": ["--bootstrap"], "down": []}
     ports = {name: free_port() for name in options}
@@ -749,9 +697,9 @@ def test_dashboard_shows_the_metrics_of_real_services(
 
 @pytest.mark.extended
 def test_dashboard_resumes_after_a_restart_of_the_query_service(
-    open_browser: OpenBrowser, start_query: StartQuery, free_port: Callable[[], int], tmp_path: Path
+    open_page: OpenPage, start_query: StartQuery, free_port: Callable[[], int], tmp_path: Path
 ) -> None:
-    page = open_browser()
+    page = open_page()
     stream, first = "freenet://" + 64 * "ab", 2**61 + 1
 
     def put(*numbers: int) -> None:
@@ -787,7 +735,8 @@ def test_dashboard_resumes_after_a_restart_of_the_query_service(
     page.until("document.querySelectorAll('#list li').length === 3")
 
     # A silent service is not considered alive.
-    page.run("TIMEOUT.overview = TIMEOUT.records = 2; RETRY.fill(0.2)")
+    if isinstance(page, Browser):  # In Firefox the test cannot change them, and takes longer.
+        page.run("TIMEOUT.overview = TIMEOUT.records = 2; RETRY.fill(0.2)")
     before = page.run("document.getElementById('updated').textContent")
     page.until(f"document.getElementById('updated').textContent !== {json.dumps(before)}")
     program.signal(signal.SIGSTOP)
@@ -803,9 +752,9 @@ def test_dashboard_resumes_after_a_restart_of_the_query_service(
 
 @pytest.mark.extended
 def test_dashboard_stays_responsive_with_200_streams(
-    open_browser: OpenBrowser, start_query: StartQuery, tmp_path: Path
+    open_page: OpenPage, start_query: StartQuery, tmp_path: Path
 ) -> None:
-    page = open_browser()
+    page = open_page()
     for number in range(200):
         stream = f"fyrehose://stream-{number:03}"
         journal = open_journal(tmp_path / "kept", stream)
@@ -820,9 +769,10 @@ def test_dashboard_stays_responsive_with_200_streams(
     page.until(f"document.getElementById('updated').textContent !== {json.dumps(before)}")
     # The same row element is kept: only changed parts are updated.
     assert page.run("window.kept === document.querySelector('#streams tbody tr')")
-    moved = page.run(SHIFTS)
-    assert moved["shifts"] == []
-    print(f"an update takes up to {moved['took']:.1f} ms")
+    if isinstance(page, Browser):  # Firefox reports no layout shifts.
+        moved = page.run(SHIFTS)
+        assert moved["shifts"] == []
+        print(f"an update takes up to {moved['took']:.1f} ms")
     # Data from the network is never markup.
     page.run("document.querySelector('#streams tbody a').click()")
     page.until("document.querySelectorAll('#list li').length === 1")

@@ -98,10 +98,12 @@ _SCHEMAS = {
     "Client": object_schema(
         {
             "address": TEXT,
-            "kind": {**TEXT, "description": "`journal`, `publisher`, `subscriber` or `other`, by its FLAGS"},
+            "kind": {**TEXT, "description": "`relay`, `journal`, `publisher`, `subscriber` or `other`, by its FLAGS"},
             "connected_seconds": _KNOWN,
             "silent_seconds": {**_KNOWN, "description": "since its latest KEEPALIVE"},
             "requested_seconds": {**_KNOWN, "description": "since its latest REQUEST; null if it has sent none"},
+            "requests": {**_KNOWN, "description": "REQUESTs received from it"},
+            "retransmitted": {**_KNOWN, "description": "messages retransmitted to it"},
             "retransmitting": {**_KNOWN, "description": "messages waiting for retransmission to it"},
             "lag": {**_KNOWN, "description": "newest number minus its durable watermark; null if unknown"},
             "rates": {"type": "object", "additionalProperties": _RATE},
@@ -125,7 +127,7 @@ _SCHEMAS = {
             "behind": _BEHIND,
             "metrics": _OPEN,
             "clients": {
-                "description": "clients of a backbone; null for other services",
+                "description": "clients of a backbone or relay; null for other services",
                 "oneOf": [
                     {"type": "null"},
                     object_schema(
@@ -154,6 +156,12 @@ _SCHEMAS = {
             "findings": array_schema(object_schema({"subject": TEXT, "level": _LEVEL, "what": TEXT, "text": TEXT})),
             "streams": array_schema(ref("JudgedStream")),
             "services": array_schema(ref("Service")),
+            "topology": object_schema(
+                {
+                    "nodes": array_schema(ref("TopologyNode")),
+                    "more": {**COUNT, "description": "nodes beyond the limit of a list"},
+                }
+            ),
             "clusters": array_schema(ref("Cluster")),
             "disk": {"type": "object", "properties": {"free": COUNT, "total": COUNT}},
             "events": array_schema(object_schema({"at": NUMBER, "level": _LEVEL, "subject": TEXT, "text": TEXT})),
@@ -167,6 +175,48 @@ _SCHEMAS = {
             "lost_lately": {**COUNT, "description": "lost in the last hour, or before this service started"},
             "behind": _BEHIND,
             **_JUDGED,
+        }
+    ),
+    "TopologyNode": object_schema(
+        {
+            "id": TEXT,
+            "name": {**TEXT, "description": "name of a watched service; address of any other node"},
+            "kind": {
+                **TEXT,
+                "description": "kind of a watched service or of a listed client; `server` if it is only known by name",
+            },
+            "stream": {**TEXT, "description": "URI of the stream; empty if unknown"},
+            "state": {"enum": ["ok", "attention", "down", "unknown"]},
+            "reasons": array_schema(TEXT),
+            "address": {"type": ["string", "null"], "description": "address as a client; null if unknown"},
+            "role": {"enum": ["", "leads", "stands by", "votes"], "description": "in a group of backbones"},
+            "group": {**TEXT, "description": "stream of the group that it is a member of, or empty"},
+            "watched": FLAG,
+            "lag": {**_KNOWN, "description": "messages behind the newest number"},
+            "missing": {**_KNOWN, "description": "messages missing now"},
+            "lost": {**_KNOWN, "description": "messages lost since it started"},
+            "repaired": {**_KNOWN, "description": "missing messages repaired since it started"},
+            "resent": {**_KNOWN, "description": "messages that it has sent to others again"},
+            "number": {**_KNOWN, "description": "last number assigned, passed on or delivered"},
+            "rate": _RATE,
+            "link": {
+                "description": "its connection to `parent`, as the parent lists it; null if it does not",
+                "oneOf": [
+                    {"type": "null"},
+                    object_schema(
+                        {
+                            "serves": {**FLAG, "description": "whether the parent sends it the stream"},
+                            "rate": _RATE,
+                            "requests": {**_KNOWN, "description": "REQUESTs since it joined"},
+                            "resent": {**_KNOWN, "description": "messages sent to it again since it joined"},
+                            "queued": {**_KNOWN, "description": "messages that wait to be sent to it again"},
+                        }
+                    ),
+                ],
+            },
+            "level": {**COUNT, "description": "servers between it and its root"},
+            "more": {**COUNT, "description": "its clients that are not among the nodes"},
+            "parent": {"type": ["string", "null"], "description": "id of the node that serves it"},
         }
     ),
     "Cluster": object_schema(

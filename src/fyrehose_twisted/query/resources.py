@@ -272,7 +272,7 @@ POLICY = (
 
 PAGE = "index.html"
 
-SCRIPTS = "text.js", "table.js", "requests.js", "history.js", "records.js", "kinds.js", "app.js"
+SCRIPTS = "text.js", "table.js", "requests.js", "history.js", "records.js", "kinds.js", "topology.js", "app.js"
 
 KINDS = {
     PAGE: b"text/html; charset=utf-8",

@@ -19,6 +19,7 @@ from fyrehose_twisted.fyrehose.frontend.publish_queue import PublishQueue
 from fyrehose_twisted.fyrehose.frontend.publisher import FrontendPublisher, publisher_config
 from fyrehose_twisted.fyrehose.frontend.resources import MessageResource
 from fyrehose_twisted.fyrehose.service.connect import DatagramService, bind_client
+from fyrehose_twisted.fyrehose.service.metrics import ClientInfoCollector
 from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS
 from fyrehose_twisted.net.listening import ListeningPorts
 from fyrehose_twisted.process.sd_notify import systemd_notifier
@@ -73,7 +74,9 @@ class FrontendService(DatagramService):
             self.publisher, self.config, self.reactor, kept, self.publisher.max_message
         )
         self.lines = LineFactory(self.publish_queue, self.config, tokens, self.reactor)
-        self.site = _make_site(self.publish_queue, self.lines, self.config, tokens, self.reactor)
+        self.site = _make_site(
+            *(self.publish_queue, self.lines, self.config, tokens, self.reactor), ClientInfoCollector(self.publisher)
+        )
         self._listening_ports = ListeningPorts(self.reactor, "tcp:8481", "frontend")
         for option, description, factory in (("http", http, self.site), ("lines", lines, self.lines)):
             if description is not None:
@@ -146,10 +149,15 @@ class FrontendService(DatagramService):
 
 
 def _make_site(
-    publish_queue: PublishQueue, lines: LineFactory, config: FrontendConfig, tokens: Tokens | None, reactor: Any
+    publish_queue: PublishQueue,
+    lines: LineFactory,
+    config: FrontendConfig,
+    tokens: Tokens | None,
+    reactor: Any,
+    *collectors: Collector,
 ) -> WebSite:
     pages = MessageResource(publish_queue, config)
-    metrics: list[Collector] = [FrontendCollector(publish_queue, lines, pages.keys)]
+    metrics: list[Collector] = [FrontendCollector(publish_queue, lines, pages.keys), *collectors]
     description = describe_openapi(config, token=tokens is not None, kept=publish_queue.kept)
     routes = [
         Route("/messages", {b"POST": pages.post}),

@@ -15,7 +15,8 @@ from fyrehose_twisted.fyrehose.protocol.backbone import BackboneProtocol
 from fyrehose_twisted.fyrehose.protocol.client import ClientProtocol
 from fyrehose_twisted.fyrehose.protocol.member import MemberProtocol
 from fyrehose_twisted.fyrehose.protocol.relay import RelayProtocol
-from fyrehose_twisted.fyrehose.wire.packets import Flags
+from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, Flags
+from fyrehose_twisted.host_addresses import format_address
 from fyrehose_twisted.net.metrics import counter_families, gauge_families, info_metric, labelled_counter
 from fyrehose_twisted.net.udp import DatagramPort
 
@@ -175,6 +176,7 @@ class ClientCollector(Collector):
         node = self._protocol.node
         if node is None:
             return
+        yield from _client_info(self._protocol)
         rows = (
             *_counter_rows(_CLIENT_COUNTERS, node.counters),
             ("resent", "PUSHes retransmitted", node.send_queue.retransmissions),
@@ -186,6 +188,32 @@ class ClientCollector(Collector):
         if isinstance(port, DatagramPort):
             yield from _port_metrics("fyrehose_client", port)
         yield from gauge_families("fyrehose_client", _client_gauges(node))
+
+
+class ClientInfoCollector(Collector):
+    """Collector of ``fyrehose_client_info``, by which a client is found in the list of its backbone."""
+
+    def __init__(self, protocol: ClientProtocol) -> None:
+        self._protocol = protocol
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric once the client has a socket."""
+        yield from _client_info(self._protocol)
+
+
+def _client_info(protocol: ClientProtocol) -> Iterator[Metric]:
+    port: object = protocol.transport
+    if protocol.node is None or not isinstance(port, DatagramPort):
+        return
+    address = protocol.config.address
+    if address == ANY_ADDRESS:
+        bound = port.getHost()
+        address = bound.host, bound.port
+    family = GaugeMetricFamily(
+        "fyrehose_client_info", "Address, and backbone that serves the client", labels=("address", "backbone")
+    )
+    family.add_metric((format_address(address), format_address(protocol.node.backbone)), 1)
+    yield family
 
 
 def _client_gauges(node: Client) -> Iterator[tuple[str, str, float]]:

@@ -1,4 +1,4 @@
-"""Clients of a watched backbone, from its ``/clients`` page: kind, rates and lag."""
+"""Clients of a watched backbone or relay, from its ``/clients`` page: kind, rates and lag."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNLISTED = "without KEEPALIVE"
 """Address of the row for all publishers that are not clients."""
 
 _TIMES = ("connected_seconds", "silent_seconds", "requested_seconds")
-_NUMBERS = ("retransmitting", "lag")
+_NUMBERS = ("requests", "retransmitted", "retransmitting", "lag")
 
 
 class BackboneClients(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from typing import Any
@@ -23,6 +23,7 @@ from fyrehose_twisted.query.monitoring.health_rules import (
     newest_sequences,
 )
 from fyrehose_twisted.query.monitoring.scraper import MetricsScraper
+from fyrehose_twisted.query.monitoring.topology import WatchedService, describe_topology
 from fyrehose_twisted.query.monitoring.trends import STEP, Trends
 from fyrehose_twisted.query.records.journals import JournalDirectory, JournalSource
 from fyrehose_twisted.query.records.live import LiveStreams
@@ -169,6 +170,7 @@ class Overview:
             "findings": [_finding_json(one) for one in self._findings.current[:MAX_FINDINGS]],
             "streams": [stream | self._state(stream["stream"]) for stream in streams],
             "services": [{**self._service(one, newest), "clients": clients.get(one.scrape.name)} for one in services],
+            "topology": describe_topology(self._watched(one, newest, clients) for one in services),
             "clusters": [
                 {**one._asdict(), "may_fail": one.may_fail, "title": one.title, **self._state(one.title)}
                 for one in groups
@@ -245,6 +247,11 @@ class Overview:
             "recent": one.recent,
             "behind": None if lag is None else lag[0],
         }
+
+    def _watched(self, one: ServiceFigures, newest: Newest, clients: Mapping[str, dict[str, Any]]) -> WatchedService:
+        lag, state = measure_lag(one, newest), self._state(one.scrape.name)
+        known = None if lag is None else lag[0]
+        return WatchedService(one, state["state"], state["reasons"], known, clients.get(one.scrape.name))
 
     def _disk(self) -> dict[str, Any]:
         try:

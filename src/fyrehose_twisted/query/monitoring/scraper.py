@@ -18,8 +18,8 @@ MAX_SAMPLES = 4_096
 """Samples kept of a page."""
 PREFIX = "fyrehose_"
 """Prefix of the metrics that are kept."""
-BACKBONE = f"{PREFIX}backbone_clients"
-"""Metric of services that list their clients."""
+SERVERS = f"{PREFIX}backbone_clients", f"{PREFIX}relay_clients"
+"""Metrics of services that list their clients."""
 
 Metrics = dict[str, list[tuple[dict[str, str], float]]]
 """Labels and value of each sample, by metric name."""
@@ -98,7 +98,7 @@ def parse_metrics(page: bytes) -> Metrics:
 
 
 class MetricsScraper:
-    """Periodic scraper of the metrics of services and the client lists of backbones."""
+    """Periodic scraper of the metrics of services and the client lists of backbones and relays."""
 
     def __init__(self, watched: Iterable[ScrapeTarget], config: QueryConfig, reactor: Any) -> None:
         fetcher = self._fetcher = PageFetcher(config, reactor)
@@ -108,7 +108,7 @@ class MetricsScraper:
             metrics: PageScraper[Metrics] = PageScraper(name, url, parse_metrics, {}, fetcher, config, reactor)
             clients = PageScraper(
                 *(f"clients of {name}", clients_url(url), parse_clients, NO_CLIENTS, fetcher, config, reactor),
-                wanted=partial(_is_backbone, metrics),
+                wanted=partial(_lists_clients, metrics),
             )
             self._metrics[name], self._clients[name] = metrics, clients
 
@@ -119,8 +119,8 @@ class MetricsScraper:
 
     @property
     def clients(self) -> dict[str, ScrapeResult[BackboneClients]]:
-        """Current result for the clients of each backbone."""
-        return {name: one.result for name, one in self._clients.items() if _is_backbone(self._metrics[name])}
+        """Current result for the clients of each backbone and relay."""
+        return {name: one.result for name, one in self._clients.items() if _lists_clients(self._metrics[name])}
 
     @property
     def _scrapes(self) -> list[PageScraper[Any]]:
@@ -138,5 +138,5 @@ class MetricsScraper:
         self._fetcher.close()
 
 
-def _is_backbone(metrics: PageScraper[Metrics]) -> bool:
-    return BACKBONE in metrics.result.content
+def _lists_clients(metrics: PageScraper[Metrics]) -> bool:
+    return any(name in metrics.result.content for name in SERVERS)

@@ -39,7 +39,7 @@ function showServices({ services, clusters }) {
   for (const item of of("parcels")) item.newest = newest.get(cluster(item));
   showTable("clusters", "Clusters", "Number of further nodes that may fail before a cluster loses its quorum", CLUSTERS,
     clusters.map((item) => ({ ...item, key: item.title })), ORDER);
-  showConnected(of("backbone"));
+  showConnected([...of("backbone"), ...of("relay")]);
   showTable("watched", "Watched clients", "Clients with scraped metrics, and their lag behind the newest number",
     WATCHED, of("backbone").length ? [...of("journal"), ...of("client"), ...of("frontend")] : [], ORDER);
   for (const [kind, items] of found) {
@@ -48,7 +48,7 @@ function showServices({ services, clusters }) {
   return found;
 }
 
-// Clients as listed by backbones. A list may be incomplete if there are many.
+// Clients as listed by backbones and relays. A list may be incomplete if there are many.
 function showConnected(backbones) {
   const rows = [], captions = [];
   for (const { name, clients, state } of backbones) {
@@ -123,7 +123,8 @@ function showTableLinks(overview, found) {
     return `${title} ${number(items.length)}` + (down ? `, ${number(down)} down` : "")
       + (attention ? `, ${number(attention)} attention` : "");
   };
-  const wanted = [{ id: "streams", text: label("Journals", overview.streams) }];
+  const wanted = overview.topology.nodes.length ? [{ id: "topology", text: "Topology" }] : [];
+  wanted.push({ id: "streams", text: label("Journals", overview.streams) });
   if (overview.clusters.length) wanted.push({ id: "clusters", text: label("Clusters", overview.clusters) });
   for (const [kind, items] of found) {
     if (items.length) wanted.push({ id: kind.id, text: label(kind.title, items) });
@@ -161,6 +162,7 @@ function show(overview) {
   })));
   streams.box.hidden = !overview.streams.length;
   empty.hidden = overview.streams.length > 0;
+  topology.show(overview.topology);
   const found = showServices(overview);
   showTrouble(overview);
   showEvents(overview.events);
@@ -207,6 +209,7 @@ async function watch() {
   }
 }
 
+const topology = new TopologyView();
 const records = new Records();
 watch();
 records.follow();

@@ -89,7 +89,7 @@ const CLUSTERS = [
   { title: "Watched nodes up", number: true, value: (item) => `${number(item.up)} of ${number(item.watched)}` },
 ];
 
-// Clients as listed by backbones
+// Clients as listed by backbones and relays
 
 const CLIENT_KINDS = { journal: "durable journal" };
 const seconds = (value) => (value === null ? "–" : age(value));
@@ -98,7 +98,7 @@ const clientRate = (title, name, shown) => ({ title, number: true,
 
 const CLIENTS = [
   { title: "Client", weight: "address", value: (item) => visible(item.address) },
-  { title: "Backbone", value: (item) => visible(item.backbone) },
+  { title: "Served by", value: (item) => visible(item.backbone) },
   { title: "Kind", weight: "wide", value: ({ kind }) => CLIENT_KINDS[kind] ?? visible(kind) },
   { title: "Joined", number: true, value: (item) => seconds(item.connected_seconds) },
   { title: "Last heard", number: true, value: (item) => seconds(item.silent_seconds) },
