@@ -15,6 +15,9 @@ PY := $(VENV)/bin/python
 COMPILED := .venv-compiled
 SOURCES = $(shell find src compiling -name '*.py') setup.py setup.cfg pyproject.toml
 
+# On a terminal, the demo goes on until Ctrl-C unless KEEP is 0; elsewhere, only if KEEP is 1.
+KEPT = $(if $(KEEP),$(if $(filter 0,$(KEEP)),--no-keep,--keep))
+
 # Benchmarks that make bench and make bench-compiled run, by the ends of their names.
 BENCHES ?= race loss
 run_benches = set -e; for bench in $(BENCHES:%=benchmarks/bench_%.py); do echo "Running $$bench"; $(1) "$$bench"; done
@@ -23,19 +26,19 @@ share_requirements = site='import sysconfig; print(sysconfig.get_path("purelib")
 	$(PY) -c "$$site" > "$$($(COMPILED)/bin/python -c "$$site")/test_requirements.pth"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-full test test-all test-rest test-compiled compiled wheel soak fuzz bench bench-compiled bench-docs bench-all docs lint audit clean
+.PHONY: help demo demo-full test test-all test-rest test-compiled compiled wheel soak fuzz bench bench-compiled bench-docs bench-all picture docs lint audit clean
 
 help: ## list the targets
 	@echo "make <target>, where target is one of"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1	\2/p' Makefile
 
-demo: $(VENV)/.installed-demo ## run a backbone, clients, journals and Spark on sample data; 90 seconds
+demo: $(VENV)/.installed-demo ## run a backbone, clients, journals and Spark on sample data; 90 seconds; KEEP=1 keeps its dashboard
 	@echo "Running examples/demo.py; make demo-full uses the data of the whole year"
-	@$(PY) examples/demo.py
+	@$(PY) examples/demo.py $(KEPT)
 
 demo-full: $(VENV)/.installed-demo ## the same with all flights of 2013; some minutes
 	@echo "Running examples/demo.py --year"
-	@$(PY) examples/demo.py --year
+	@$(PY) examples/demo.py --year $(KEPT)
 
 test: $(VENV)/.installed-test ## check style, types and imports, and run the tests; five minutes; before each commit
 	@echo "Checking style, types and imports, and running the tests on all cores"
@@ -85,6 +88,9 @@ bench-all: $(VENV)/.installed-test-all $(VENV)/.installed-bench ## run all bench
 		[ -f "$$bench" ] || { echo "There is no benchmarks/bench_*.py"; exit 1; }; \
 		echo "Running $$bench"; $(PY) "$$bench"; \
 	done
+
+picture: $(VENV)/.installed-test ## take the picture of the dashboard in README; needs chromium
+	@PYTHONPATH=tests $(PY) docs/dashboard_picture.py
 
 docs: $(VENV)/.installed-docs ## build the documentation into build/docs
 	@echo "Building the documentation"

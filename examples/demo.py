@@ -1,8 +1,8 @@
-"""A backbone, three subscribers, two journals and a publisher, with links that lose and reorder datagrams.
+"""A backbone, a relay, three subscribers, two journals and a publisher, with links that lose and reorder datagrams.
 
 The publisher sends the flights that left New York in January 2013 as JSON. On the way a journal is killed and started
 again, and then the backbone is. Every process is real, and so are every socket and every file. In the end Spark
-compares the journals and counts the flights in them.
+compares the journals and counts the flights in them. A dashboard shows it all, on a terminal until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from demo_processes import DemoError, Interrupted, Processes
 from demo_story import Story
 from flights import JANUARY, YEAR, flights
 
+KEPT_FLIGHTS, KEPT_PAUSE = 200, 1.0
+"""Flights that are published after the last step, and the seconds after which they are published again."""
 AGAIN = 6
 """The step in which the backbone is killed sends one of so many flights again."""
 
@@ -34,9 +36,10 @@ class Demo:
         self.processes = processes
         self.story = story
         self.pipeline: Pipeline | None = None
+        self.passed = False
 
     def run(self) -> None:
-        """Run all steps. :raises DemoError: if the demo cannot continue."""
+        """Run all steps, and go on publishing with ``--keep``. :raises DemoError: if the demo cannot continue."""
         self.start(min(self.options.flights, YEAR))
         messages = list(flights(self.options.flights))
         again = messages[: max(1, len(messages) // AGAIN)]
@@ -47,6 +50,8 @@ class Demo:
             self.count(self.pipeline, [*messages, *again])
             self.draw(self.pipeline)
         self.end()
+        if self.options.keep:
+            self.keep(messages[:KEPT_FLIGHTS])
 
     def start(self, count: int) -> None:
         """Start all processes."""
@@ -158,17 +163,37 @@ class Demo:
         )
         if self.pipeline:
             story.say(f"Tables and the page are in {self.options.out}; open report.html there.")
+        self.passed = True
+        if not self.options.keep:
+            story.say("The dashboard has ended with the demo; make demo KEEP=1 keeps both running.")
+
+    def keep(self, messages: Sequence[bytes]) -> None:
+        """Publish again and again until a signal comes."""
+        for journal in self.network.journals:
+            journal.process.start()
+        self.story.say(
+            "",
+            f"Open {self.network.dashboard} in a browser: the dashboard of this network, which goes on publishing.",
+            "Press Ctrl-C to end it.",
+        )
+        while True:
+            self.network.publish_more(len(messages), KEPT_PAUSE)
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the demo and return its exit status: 1 if a check failed or the demo did."""
+    demo: Demo | None = None
     try:
         with (
             tempfile.TemporaryDirectory(prefix="fyrehose-demo-", ignore_cleanup_errors=True) as directory,
             Processes(Path(directory)) as processes,
         ):
-            Demo(options, processes, Story(verbose=options.verbose)).run()
+            demo = Demo(options, processes, Story(verbose=options.verbose))
+            demo.run()
     except Interrupted as interrupted:
+        if demo is not None and demo.passed:
+            print("\nAll processes of the demo have ended.")
+            return 0
         complain(f"{interrupted}; all its processes have ended")
         return 128 + interrupted.number
     except DemoError as error:
@@ -199,5 +224,11 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="seed of the losses")
     parser.add_argument("--no-spark", action="store_true", help="skip the steps with Spark, which take longest")
     parser.add_argument("--out", type=Path, default=OUT, help="directory of tables and page [%(default)s]")
+    parser.add_argument(
+        "--keep",
+        action=argparse.BooleanOptionalAction,
+        default=sys.stdin.isatty() and sys.stdout.isatty(),
+        help="go on publishing after the last step, with the dashboard, until Ctrl-C [on a terminal only]",
+    )
     parser.add_argument("--verbose", action="store_true", help="show every check, and the output of Spark's commands")
     sys.exit(main(parser.parse_args()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from socket import SOCK_DGRAM, SOCK_STREAM
@@ -10,7 +11,7 @@ from typing import Any
 
 from demo_journals import Contents, contents
 from demo_processes import Processes
-from demo_services import Backbone, Journal, free_ports, start_dashboard
+from demo_services import Backbone, Client, Journal, Relay, free_ports, start_dashboard
 from demo_story import Story
 
 SUBSCRIBERS = 3
@@ -18,7 +19,7 @@ JOURNALS = 2
 
 
 class Network:
-    """A backbone, and clients behind links that lose and reorder datagrams.
+    """A backbone, and clients and a relay behind links that lose and reorder datagrams.
 
     :ivar numbers: what was published, in the order in which it came back.
     :ivar rate: messages a second, of the last time that something was published.
@@ -31,22 +32,28 @@ class Network:
         self._processes = processes
         self._story = story
         self._source = hashlib.sha256()
-        port, *metrics = free_ports([SOCK_DGRAM] + (1 + JOURNALS) * [SOCK_STREAM])
+        port, relay_port, *metrics = free_ports([SOCK_DGRAM, SOCK_DGRAM] + (3 + JOURNALS + SUBSCRIBERS) * [SOCK_STREAM])
         self.backbone = Backbone(processes, port, metrics.pop())
         self.backbone.process.start("--start-at=1")
-        self._relay = processes.worker("relay", "demo_relay.py", port, loss, seed)
-        address = f"127.0.0.1:{self._relay.answer()}"
+        self._links = processes.worker("links", "demo_links.py", loss, seed, port, relay_port)
+        address, relay_address = (f"127.0.0.1:{port}" for port in self._links.answer())
+        relay = Relay(processes, relay_port, metrics.pop(), address)
+        relay.process.start()
         self.journals = [
-            Journal(processes, f"journal-{number}", port, address) for number, port in enumerate(metrics, 1)
+            Journal(processes, f"journal-{number}", metrics.pop(), address) for number in range(1, JOURNALS + 1)
         ]
         for journal in self.journals:
             journal.process.start()
-        self._subscribers = [
-            processes.worker(f"subscriber-{number}", "demo_subscriber.py", address)
-            for number in range(1, SUBSCRIBERS + 1)
+        # The last subscriber takes the stream from the relay.
+        servers = [address] * (SUBSCRIBERS - 1) + [relay_address]
+        subscribers = [
+            Client(processes, f"subscriber-{number}", metrics.pop(), "demo_subscriber.py", server)
+            for number, server in enumerate(servers, 1)
         ]
-        self._publisher = processes.worker("publisher", "demo_publisher.py", address)
-        self.dashboard = start_dashboard(processes, self.journals[0], [self.backbone, *self.journals])
+        publisher = Client(processes, "publisher", metrics.pop(), "demo_publisher.py", address)
+        watched = [self.backbone, relay, *self.journals, *subscribers, publisher]
+        self.dashboard = start_dashboard(processes, self.journals[0], watched)
+        self._subscribers, self._publisher = [one.worker for one in subscribers], publisher.worker
         for worker in (*self._subscribers, self._publisher):
             worker.answer()
 
@@ -71,6 +78,14 @@ class Network:
         self.numbers += told["numbers"]
         self.rate = len(messages) / told["seconds"]
 
+    def publish_more(self, count: int, pause: float) -> None:
+        """Publish the first ``count`` flights again, confirmed but not recorded, and wait ``pause`` seconds."""
+        self._publisher.order(count)
+        while "numbers" not in self._publisher.answer():
+            pass
+        until = time.monotonic() + pause
+        self._processes.wait_for(lambda: time.monotonic() > until, "the pause")
+
     def source(self) -> str:
         """Return the SHA-256 of the published messages, in order."""
         return self._source.hexdigest()
@@ -92,7 +107,7 @@ class Network:
 
     def links(self) -> dict[str, int]:
         """Return the counters of the links."""
-        counts: dict[str, int] = self._relay.ask("counts")
+        counts: dict[str, int] = self._links.ask("counts")
         return counts
 
     @contextmanager

@@ -7,6 +7,7 @@ import time
 from itertools import islice
 from typing import Any
 
+from demo_metrics import serve_metrics
 from demo_orders import Orders
 from flights import flights
 from twisted.internet.defer import ensureDeferred
@@ -59,11 +60,12 @@ class FlightPublisher:
         self._failure = failure
 
 
-async def main(reactor: Any, backbone: str) -> None:
+async def main(reactor: Any, backbone: str, metrics: str) -> None:
     config = ClientConfig(outbox=OutboxConfig(timeout=PATIENCE))
     publisher = await join(reactor, PublisherProtocol(config), backbone, timeout=PATIENCE)
+    serve_metrics(reactor, metrics, publisher, backbone)
     await FlightPublisher(reactor, publisher).orders.serve(reactor, "ready")
 
 
 if __name__ == "__main__":
-    react(lambda reactor, backbone: ensureDeferred(main(reactor, backbone)), sys.argv[1:])
+    react(lambda reactor, *words: ensureDeferred(main(reactor, *words)), sys.argv[1:])

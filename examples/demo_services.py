@@ -7,6 +7,7 @@ import socket
 import struct
 from collections.abc import Iterable
 from contextlib import ExitStack
+from typing import Protocol
 
 from demo_journals import STREAM
 from demo_processes import Process, Processes
@@ -21,6 +22,19 @@ _LISTENING = re.compile(rf"--http: listening on {re.escape(LOOPBACK)}:(\d+)")
 _SUMMARY = re.compile(r"JournalService#info\] (messages received: .*)")
 
 
+def watch_option(name: str, metrics: int) -> str:
+    """Return the option by which the dashboard watches a process."""
+    return f"--watch={name}=http://{LOOPBACK}:{metrics}/metrics"
+
+
+class Watched(Protocol):
+    """Process with metrics."""
+
+    @property
+    def watch(self) -> str:
+        """Option by which the dashboard watches it."""
+
+
 class Service:
     """A service that can be killed and restarted, with its metrics.
 
@@ -29,7 +43,7 @@ class Service:
 
     def __init__(self, processes: Processes, name: str, metrics: int, plugin: str, *options: str) -> None:
         self.name = name
-        self.watch = f"--watch={name}=http://{LOOPBACK}:{metrics}/metrics"
+        self.watch = watch_option(name, metrics)
         options = (f"--name={NAME}", f"--metrics=tcp:{metrics}:interface={LOOPBACK}", *options)
         self.process: Process = processes.service(name, plugin, *options)
 
@@ -45,6 +59,24 @@ class Backbone(Service):
         """Return the last assigned number, from the state file."""
         (last,) = struct.unpack_from("=Q", self._state.read_bytes(), 16)
         return int(last)
+
+
+class Relay(Service):
+    """``twistd fyrehose-relay``."""
+
+    def __init__(self, processes: Processes, port: int, metrics: int, backbone: str) -> None:
+        super().__init__(processes, "relay", metrics, "fyrehose-relay", f"--port={port}", f"--backbone={backbone}")
+
+
+class Client:
+    """Worker that is a client, with its metrics.
+
+    :param server: address of the backbone or relay that serves it.
+    """
+
+    def __init__(self, processes: Processes, name: str, metrics: int, script: str, server: str) -> None:
+        self.watch = watch_option(name, metrics)
+        self.worker = processes.worker(name, script, server, metrics)
 
 
 class Journal(Service):
@@ -79,7 +111,7 @@ class Journal(Service):
         return 1 if bounds is None else bounds.next
 
 
-def start_dashboard(processes: Processes, journal: Journal, watched: Iterable[Service]) -> str:
+def start_dashboard(processes: Processes, journal: Journal, watched: Iterable[Watched]) -> str:
     """Start ``twistd fyrehose-query`` on a journal; return the address of its page."""
     options = f"--directory={journal.directory}", f"--http=tcp:0:interface={LOOPBACK}", *(one.watch for one in watched)
     dashboard = processes.service("dashboard", "fyrehose-query", *options)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from demo_metrics import serve_metrics
 from demo_orders import Orders
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
@@ -76,9 +77,10 @@ class DigestingSubscriber(SubscriberProtocol):
         }
 
 
-async def main(reactor: Any, backbone: str) -> None:
+async def main(reactor: Any, backbone: str, metrics: str) -> None:
     config = ClientConfig(start=1, repair=RepairConfig(attempts=ATTEMPTS))
     subscriber = await join(reactor, DigestingSubscriber(config), backbone, timeout=PATIENCE)
+    serve_metrics(reactor, metrics, subscriber, backbone)
 
     async def report(order: str) -> dict[str, Any]:
         subscriber.expected = int(order)
@@ -92,4 +94,4 @@ async def main(reactor: Any, backbone: str) -> None:
 
 
 if __name__ == "__main__":
-    react(lambda reactor, backbone: ensureDeferred(main(reactor, backbone)), sys.argv[1:])
+    react(lambda reactor, *words: ensureDeferred(main(reactor, *words)), sys.argv[1:])

@@ -11,9 +11,11 @@ import math
 import random
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from twisted.internet import reactor as installed_reactor
+from twisted.internet.error import CannotListenError
 from twisted.internet.protocol import DatagramProtocol
 from zope.interface import implementer
 
@@ -68,7 +70,13 @@ class Upstream(DatagramProtocol):
     def __init__(self, relay: Relay, client: Address) -> None:
         self.relay = relay
         self.client = client
-        self.port: DatagramPort = listen(relay.reactor, 0, self)
+        self.port: DatagramPort = self._listen()
+
+    def _listen(self) -> DatagramPort:
+        if self.relay.far_side is not None:
+            with suppress(CannotListenError):
+                return listen(self.relay.reactor, self.client[1], self, self.relay.far_side)
+        return listen(self.relay.reactor, 0, self)
 
     def batch_received(self, batch: Batch) -> None:
         """Forward datagrams from the backbone, or from a client that repairs, to the client."""
@@ -81,12 +89,24 @@ class Relay(DatagramProtocol):
 
     :param loss: share of datagrams to lose, from 0 to 1, in each direction.
     :param reorder: share of datagrams to delay by ``delay`` seconds, so that later ones overtake them.
+    :param far_side: host of the sockets towards the backbone, which have the ports of the clients then if these are
+        free there; by default loopback and any free port.
     """
 
-    def __init__(self, reactor: Any, backbone: Address, loss: float, reorder: float, delay: float, seed: int) -> None:
+    def __init__(
+        self,
+        reactor: Any,
+        backbone: Address,
+        loss: float,
+        reorder: float,
+        delay: float,
+        seed: int,
+        far_side: str | None = None,
+    ) -> None:
         self.reactor = reactor
         self.backbone = backbone
         self.delay = delay
+        self.far_side = far_side
         self.forwarded = self.lost = self.reordered = 0
         self._fate = Fate(loss, reorder, seed)
         self._upstreams: dict[Address, Upstream] = {}

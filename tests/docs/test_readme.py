@@ -76,7 +76,8 @@ def test_readme_takes_its_figures_from_the_benchmarks() -> None:
 
 def test_readme_has_few_links() -> None:
     guides = [f"docs/howto/{name}.md" for name in ("parcels", "hydra", "freenet")]
-    assert PAGES[0].links == ["docs/repair.svg", "docs/tutorial.md", "docs/comparison.md", *guides, "docs/index.md"]
+    pictures = ["docs/repair.svg", "docs/howto/dashboard.md", "docs/figures/dashboard.webp"]
+    assert PAGES[0].links == [*pictures, "docs/tutorial.md", "docs/comparison.md", *guides, "docs/index.md"]
 
 
 def test_readme_fits_on_two_screens() -> None:

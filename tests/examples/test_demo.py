@@ -75,7 +75,7 @@ def test_demo_reports_failed_checks() -> None:
         f"sys.path.insert(0, {str(EXAMPLES)!r});"
         "import demo, argparse;"
         "demo.flights = lambda limit: [b'{}'] * limit;"
-        "options = argparse.Namespace(flights=300, loss=0.0, seed=1, no_spark=True, verbose=False);"
+        "options = argparse.Namespace(flights=300, loss=0.0, seed=1, no_spark=True, verbose=False, keep=False);"
         "sys.exit(demo.main(options))"
     )
     ran = subprocess.run([sys.executable, "-c", broken], capture_output=True, text=True, timeout=300, check=False)
@@ -88,11 +88,11 @@ def test_demo_reports_failed_checks() -> None:
 @pytest.mark.extended
 def test_demo_names_a_dead_process_with_the_end_of_its_log(tmp_path: Path) -> None:
     with running_demo(tmp_path) as demo:
-        (victim,) = [pid for pid, command in processes_in(tmp_path).items() if "demo_relay.py" in command]
+        (victim,) = [pid for pid, command in processes_in(tmp_path).items() if "demo_links.py" in command]
         os.kill(victim, signal.SIGKILL)
         _, error = demo.communicate(timeout=300)
     assert demo.returncode == 1
-    assert "\ndemo: relay has ended with signal 9. " in error
+    assert "\ndemo: links has ended with signal 9. " in error
     assert "Traceback" not in error
     assert_nothing_is_left(tmp_path)
 
@@ -107,7 +107,7 @@ def test_demo_names_a_dead_process_with_the_end_of_its_log(tmp_path: Path) -> No
 )
 def test_signal_ends_the_demo_and_its_processes(tmp_path: Path, number: signal.Signals) -> None:
     with running_demo(tmp_path) as demo:
-        assert len(processes_in(tmp_path)) == 9
+        assert len(processes_in(tmp_path)) == 10
         demo.send_signal(number)
         _, error = demo.communicate(timeout=300)
     assert demo.returncode == 128 + number
@@ -169,7 +169,7 @@ def test_demo_explains_numbers_that_were_assigned_and_never_sent(tmp_path: Path)
         demo_network.Backbone, demo.AGAIN = Backbone, 1
         demo.Demo.count = demo.Demo.draw = lambda self, *arguments: None
         out = pathlib.Path({str(tmp_path)!r})
-        options = argparse.Namespace(flights=400, loss=0.05, seed=1, no_spark=False, verbose=False, out=out)
+        options = argparse.Namespace(flights=400, loss=0.05, seed=1, no_spark=False, verbose=False, out=out, keep=False)
         sys.exit(demo.main(options))
     """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
