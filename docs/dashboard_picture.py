@@ -16,7 +16,7 @@ from pathlib import Path
 from integration.running.browser import Browser
 
 HERE = Path(__file__).parent
-PICTURE = HERE / "figures" / "dashboard.webp"
+PICTURE = HERE / "dashboard.webp"
 DEMO = HERE.parent / "examples" / "demo.py"
 WIDTH, SCALE, QUALITY = 1_000, 2, 80
 """CSS pixels, pixels for each of them, and percent."""
@@ -82,7 +82,7 @@ def take(path: Path, flights: int) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=PICTURE, help="the picture [docs/figures/dashboard.webp]")
+    parser.add_argument("--out", type=Path, default=PICTURE, help="the picture [docs/dashboard.webp]")
     parser.add_argument("--flights", type=int, default=3_000, help="flights of the demo [%(default)s]")
     options = parser.parse_args()
     print(take(options.out, options.flights))

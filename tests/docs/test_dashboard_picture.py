@@ -15,7 +15,7 @@ import pytest
 from integration.running.browser import Browser
 
 DOCS = Path(__file__).parents[2] / "docs"
-PICTURE = DOCS / "figures" / "dashboard.webp"
+PICTURE = DOCS / "dashboard.webp"
 MAX_BYTES = 200_000
 
 NODES = {"backbone", "relay", "publisher", *(f"{kind}-{n}" for kind, n in [("journal", 1), ("journal", 2)])}
@@ -63,7 +63,7 @@ def assert_is_picture(found: list[float]) -> None:
 
 
 def test_readme_shows_the_picture_of_the_dashboard() -> None:
-    assert re.search(r"!\[[^\]]{40,}\]\(docs/figures/dashboard\.webp\)", (DOCS.parent / "README.md").read_text("utf-8"))
+    assert re.search(r"!\[[^\]]{40,}\]\(docs/dashboard\.webp\)", (DOCS.parent / "README.md").read_text("utf-8"))
     assert PICTURE.read_bytes()[8:12] == b"WEBP"
     assert PICTURE.stat().st_size < MAX_BYTES
 

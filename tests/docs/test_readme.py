@@ -76,7 +76,7 @@ def test_readme_takes_its_figures_from_the_benchmarks() -> None:
 
 def test_readme_has_few_links() -> None:
     guides = [f"docs/howto/{name}.md" for name in ("parcels", "hydra", "freenet")]
-    pictures = ["docs/repair.svg", "docs/howto/dashboard.md", "docs/figures/dashboard.webp"]
+    pictures = ["docs/repair.svg", "docs/howto/dashboard.md", "docs/dashboard.webp"]
     assert PAGES[0].links == [*pictures, "docs/tutorial.md", "docs/comparison.md", *guides, "docs/index.md"]
 
 

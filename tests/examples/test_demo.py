@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -10,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -42,7 +45,23 @@ def test_demo_without_spark_runs(tmp_path: Path) -> None:
     assert re.search(r"delivered in order +1,166, 1,166, 1,166, at", ran.stdout)
     assert "\nmake demo: 15 checks passed in " in ran.stdout
     assert len(ran.stdout.splitlines()) < 40
+    assert ran.stdout.endswith("\nThe dashboard has ended with the demo; make demo KEEP=1 keeps both running.\n")
     assert "\r" not in ran.stdout + ran.stderr
+    assert_nothing_is_left(tmp_path)
+
+
+@pytest.mark.extended
+def test_demo_that_is_kept_goes_on_publishing_until_a_signal(tmp_path: Path) -> None:
+    with running_demo(tmp_path, "--keep", "--flights=300", until="Open ") as demo:
+        assert demo.stdout is not None
+        assert demo.stdout.readline() == "Press Ctrl-C to end it.\n"
+        numbers = {overview(demo.announced)["number"]}
+        while len(numbers) < 3:  # It ends, or the test is too slow for the suite.
+            numbers.add(overview(demo.announced)["number"])
+        demo.send_signal(signal.SIGINT)
+        rest, error = demo.communicate(timeout=300)
+    assert (demo.returncode, error) == (0, "")
+    assert rest.splitlines()[-1] == "All processes of the demo have ended."
     assert_nothing_is_left(tmp_path)
 
 
@@ -201,11 +220,29 @@ def test_demo_with_spark_compares_journals(tmp_path: Path) -> None:
     assert processes_in(tmp_path) == {}
 
 
+class RunningDemo(subprocess.Popen[str]):
+    """Running demo.
+
+    :ivar announced: line that the fixture waited for.
+    """
+
+    announced = ""
+
+
+def overview(line: str) -> Any:
+    """Return the backbone in the topology on the dashboard whose address is in a line."""
+    found = re.search(r"http://127[^ ]+", line)
+    assert found, line
+    with urlopen(f"{found[0]}overview", timeout=60) as response:
+        nodes = json.load(response)["topology"]["nodes"]
+    return next(node for node in nodes if node["name"] == "backbone")
+
+
 @contextmanager
-def running_demo(directory: Path) -> Iterator[subprocess.Popen[str]]:
-    """Start the demo and wait until it publishes."""
-    demo = subprocess.Popen(
-        [sys.executable, str(DEMO), "--no-spark", "--seed", "7"],
+def running_demo(directory: Path, *options: str, until: str = "2.") -> Iterator[RunningDemo]:
+    """Start the demo and wait until it prints a line that begins with ``until``, by default while it publishes."""
+    demo = RunningDemo(
+        [sys.executable, str(DEMO), "--no-spark", "--seed", "7", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -213,8 +250,9 @@ def running_demo(directory: Path) -> Iterator[subprocess.Popen[str]]:
     )
     assert demo.stdout is not None
     try:
-        while not (line := demo.stdout.readline()).startswith("2."):
+        while not (line := demo.stdout.readline()).startswith(until):
             assert line, "it has ended early"
+        demo.announced = line
         yield demo
     finally:
         demo.terminate()  # It ends its own processes.

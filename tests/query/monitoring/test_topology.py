@@ -147,6 +147,19 @@ def test_leader_of_a_group_serves_the_clients_that_all_members_list() -> None:
     assert roles == {"one": ("leads", group), "two": ("stands by", group), "three": ("votes", group)}
 
 
+def test_listed_client_is_only_one_watched_service() -> None:
+    backbone = service("top", "backbone", listed=clients(row("b:1", "journal")))
+    found = tree(backbone, client("one", "journal", "b:1"), client("two", "journal", "b:1"))
+    assert (found["one"], found["two"]) == (("top", 1), ("h:1", 1))
+
+
+def test_clients_beyond_the_lists_of_a_group_are_those_of_its_leader() -> None:
+    members = [member(name, leads, clients(row("a:1"), total=10)) for name, leads in (("one", 0), ("two", 1))]
+    found = describe_topology([*members, client("kept", "journal", "b:1")])
+    assert {one["name"]: one["more"] for one in found["nodes"] if one["role"]} == {"one": 0, "two": 8}
+    assert tree(*members, client("kept", "journal", "b:1"))["kept"] == ("two", 1)
+
+
 def test_client_of_a_group_without_a_leader_is_not_served() -> None:
     found = node("a:1", member("one", 0, clients(row("a:1"))))
     assert found["parent"] == "service one"
@@ -168,6 +181,7 @@ def test_state_of_a_listed_client_follows_from_its_keepalives_and_the_age_of_the
     assert (silent["state"], silent["reasons"]) == ("attention", ["silent for 4 s"])
     late = service("top", "backbone", listed=clients(row("a:1", "journal", lag=70_000)))
     assert node("a:1", late)["reasons"] == ["70,000 messages behind"]
+    assert node("a:1", service("top", "backbone", listed=clients(row("a:1"), up=False)))["state"] == "unknown"
     gone = service("top", "backbone", listed=clients(row("a:1")), up=False)
     assert node("a:1", gone)["state"] == "unknown"
     assert not node("a:1", gone)["link"]["serves"]

@@ -80,7 +80,7 @@ function outline(kind, width, height) {
     case "journal":
       return `M${o} 4Q${o} ${o} ${w / 2} ${o}T${w} 4V${h - 3}Q${w} ${h} ${w / 2} ${h}T${o} ${h - 3}ZM${o} 4Q${o} 8 ${w / 2} 8T${w} 4`;
     case "publisher": case "frontend":
-      return `M8 ${o}H${w}L${w - 7} ${h}H${o}Z`;
+      return `M6 ${o}H${w}L${w - 5} ${h}H${o}Z`;
     default:
       return `M14 ${o}H${w - 14}Q${w} ${o} ${w} 14V${h - 14}Q${w} ${h} ${w - 14} ${h}H14Q${o} ${h} ${o} ${h - 14}V14Q${o} ${o} 14 ${o}Z`;
   }
