@@ -33,7 +33,7 @@ function shorten(text, length) {
 const NODES = [
   { title: "Node", weight: "address", value: (node) => visible(node.name) },
   { title: "State", weight: "name", value: (node) => [`${STATES[node.state][0]} ${stateOf(node)}`, STATES[node.state][1]] },
-  { title: "Kind", value: kindOf },
+  { title: "Kind", weight: "name", value: kindOf },
   { title: "Served by", weight: "name", value: (node) => node.server },
   { title: "Level", number: true, value: (node) => number(node.level) },
   { title: "Number", number: true, wide: true, value: (node) => number(node.number) },
