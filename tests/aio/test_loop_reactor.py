@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from suite.loops import LOOPS, Run
 from twisted.internet.address import IPv6Address
 from twisted.internet.defer import Deferred
 from twisted.internet.error import (
@@ -38,14 +38,8 @@ from fyrehose_twisted.aio.futures import result_of
 from fyrehose_twisted.aio.loop_reactor import LoopReactor
 from fyrehose_twisted.errors import ConfigurationError
 
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
-
-def on_uvloop(main: Coroutine[Any, Any, Any]) -> Any:
-    return pytest.importorskip("uvloop").run(main)
-
-
-@pytest.fixture(params=[asyncio.run, pytest.param(on_uvloop, marks=pytest.mark.extended)], ids=["asyncio", "uvloop"])
+@pytest.fixture(params=LOOPS)
 def run(request: pytest.FixtureRequest) -> Run:
     chosen: Run = request.param
     return chosen

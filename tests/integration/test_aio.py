@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 from integration.running.backbone import RunningBackbone, StartBackbone
 from integration.running.cluster import StartCluster
 from integration.running.journal import StartJournal
+from suite.loops import DEADLINE, LOOPS, Run, on_asyncio
 
 from fyrehose_twisted import aio
 from fyrehose_twisted.errors import (
@@ -31,24 +31,8 @@ from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig
 from fyrehose_twisted.fyrehose.events import MessagesLost
 from fyrehose_twisted.journal.errors import JournalError
 
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
-DEADLINE = 60.0
-
-
-def bounded(main: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
-    return asyncio.wait_for(main, DEADLINE)
-
-
-def on_asyncio(main: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(bounded(main))
-
-
-def on_uvloop(main: Coroutine[Any, Any, Any]) -> Any:
-    return pytest.importorskip("uvloop").run(bounded(main))
-
-
-@pytest.fixture(params=[on_asyncio, pytest.param(on_uvloop, marks=pytest.mark.extended)], ids=["asyncio", "uvloop"])
+@pytest.fixture(params=LOOPS)
 def run(request: pytest.FixtureRequest) -> Run:
     chosen: Run = request.param
     return chosen
