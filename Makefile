@@ -26,7 +26,7 @@ share_requirements = site='import sysconfig; print(sysconfig.get_path("purelib")
 	$(PY) -c "$$site" > "$$($(COMPILED)/bin/python -c "$$site")/test_requirements.pth"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-full test test-all test-rest test-compiled compiled wheel soak fuzz bench bench-compiled bench-docs bench-all picture docs lint audit clean
+.PHONY: help demo demo-full test test-all test-rest test-compiled compiled wheel soak fuzz bench bench-compiled bench-docs bench-all picture docs release lint audit clean
 
 help: ## list the targets
 	@echo "make <target>, where target is one of"
@@ -99,6 +99,10 @@ docs: $(VENV)/.installed-docs ## build the documentation into build/docs
 
 lint: $(VENV)/.installed-test ## check style, types and imports only
 	@PYTHONPATH=tests $(PY) -m suite.run --checks
+
+release: $(VENV)/.installed-release ## build, check, try and commit a release: make release VERSION=1.2.3
+	@[ -n "$(VERSION)" ] || { echo "Say which version: make release VERSION=1.2.3"; exit 1; }
+	@$(PY) releasing/release.py $(VERSION) $(RELEASE_OPTIONS)
 
 audit: $(VENV)/.installed-audit ## check the installed packages for known vulnerabilities
 	@echo "Checking the packages in $(VENV)"
