@@ -1,4 +1,4 @@
-"""Test of a compiled wheel in a fresh environment: ``python try_wheel.py DIRECTORY`` tries the newest one there."""
+"""Test of a compiled wheel in a fresh environment: ``python try_wheel.py WHEEL``, or DIRECTORY for the newest there."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ for module in (backbone, client, node):
 """
 
 
-def main(directory: str) -> None:
+def main(place: str) -> None:
     """Install the wheel with its requirements, and run commands of each kind from outside of the checkout."""
-    wheel = max(Path(directory).glob("fyrehose_twisted-*.whl"), key=lambda path: path.stat().st_mtime)
+    wheel = Path(place)
+    if wheel.is_dir():
+        wheel = max(wheel.glob("fyrehose_twisted-*.whl"), key=lambda path: path.stat().st_mtime)
     if wheel.name.endswith("-none-any.whl"):
         raise SystemExit(f"{wheel} is not compiled")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "FYREHOSE"))}
-    with tempfile.TemporaryDirectory() as place:
-        venv.create(place, with_pip=True)
-        programs = Path(place) / "bin"
+    with tempfile.TemporaryDirectory() as directory:
+        venv.create(directory, with_pip=True)
+        programs = Path(directory) / "bin"
         for command in (
             ("python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel.resolve())),
             ("python", "-c", PROGRAM),
@@ -37,7 +39,7 @@ def main(directory: str) -> None:
         ):
             print(" ".join(command[:4]), flush=True)
             subprocess.run(
-                [programs / command[0], *command[1:]], cwd=place, env=environment, stdout=subprocess.DEVNULL, check=True
+                [programs / command[0], *command[1:]], cwd=directory, env=environment, stdout=subprocess.DEVNULL, check=True
             )
     print(f"{wheel} works")
 
