@@ -9,6 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from diagrams import write as draw_diagrams
 from maps import write as draw_maps
+from renames import write as write_renames
 from repair import write as draw_repair
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
@@ -16,6 +17,7 @@ from sphinx.application import Sphinx
 draw_diagrams()
 draw_maps()
 draw_repair()
+write_renames()
 
 project = "fyrehose_twisted"
 author = "The fyrehose_twisted authors"

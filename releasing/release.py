@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
@@ -73,6 +73,18 @@ def check_version(text: str, current: str, tags: Sequence[str]) -> Version:
     return version
 
 
+def check_step(version: Version, current: Version, kinds: Collection[str]) -> None:
+    """Check that the version goes up as far as the kinds of its fragments ask for.
+
+    :raises ReleaseRefused: if a patch has something new or changed.
+    """
+    more = sorted({"feature", "removal"}.intersection(kinds))
+    if more and version.release[:2] == current.release[:2] and not current.is_prerelease:
+        raise ReleaseRefused(
+            f"{version} is a patch, and changes/ has fragments of kind {' and '.join(more)}: raise the minor version"
+        )
+
+
 def status_of(version: Version) -> str:
     """Return the trove classifier for the development status of a version."""
     if version < Version("1.0.0a0"):
@@ -118,9 +130,11 @@ def clone(checkout: Path, place: Path) -> Path:
 
 def commit_release(tree: Path, version: Version, day: str) -> None:
     """Assemble the changelog, set the version and commit both. :raises ReleaseRefused: if there are no fragments."""
-    if not any(path.name != "README.md" for path in (tree / "changes").rglob("*.*.md")):
+    kinds = {path.name.split(".")[1] for path in (tree / "changes").rglob("*.*.md")}
+    if not kinds:
         raise ReleaseRefused("changes/ has no fragments: nothing has changed since the last release")
     settings = tree / "setup.cfg"
+    check_step(version, Version(read_version(settings.read_text(encoding="utf-8"))), kinds)
     settings.write_text(with_version(settings.read_text(encoding="utf-8"), version), encoding="utf-8")
     python_module("towncrier", "build", "--yes", "--version", str(version), "--date", day, cwd=tree)
     left = [path.name for path in (tree / "changes").rglob("*.md") if path.name not in ("README.md", "template.md")]

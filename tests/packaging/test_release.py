@@ -116,6 +116,25 @@ def test_development_status_follows_from_the_version(version: str, status: str) 
     assert release.status_of(Version(version)) == status
 
 
+@pytest.mark.parametrize(
+    ("version", "current", "kinds", "refused"),
+    [
+        ("1.0.1", "1.0.0", {"bugfix", "doc"}, False),
+        ("1.0.1", "1.0.0", {"bugfix", "feature"}, True),
+        ("1.0.1", "1.0.0", {"removal"}, True),
+        ("1.1.0", "1.0.0", {"feature", "removal"}, False),
+        ("1.0.0", "1.0.0rc1", {"feature"}, False),
+        ("1.0.0rc1", "0.1.0", {"feature", "removal"}, False),
+    ],
+)
+def test_patch_with_new_things_is_refused(version: str, current: str, kinds: set[str], refused: bool) -> None:
+    if refused:
+        with pytest.raises(release.ReleaseRefused, match="raise the minor version"):
+            release.check_step(Version(version), Version(current), kinds)
+    else:
+        release.check_step(Version(version), Version(current), kinds)
+
+
 def test_version_is_set_in_the_settings_of_the_project_only_where_it_stands() -> None:
     before = (ROOT / "setup.cfg").read_text(encoding="utf-8")
     after = release.with_version(before, Version("99.0.0"))

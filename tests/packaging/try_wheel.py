@@ -39,7 +39,11 @@ def main(place: str) -> None:
         ):
             print(" ".join(command[:4]), flush=True)
             subprocess.run(
-                [programs / command[0], *command[1:]], cwd=directory, env=environment, stdout=subprocess.DEVNULL, check=True
+                [programs / command[0], *command[1:]],
+                cwd=directory,
+                env=environment,
+                stdout=subprocess.DEVNULL,
+                check=True,
             )
     print(f"{wheel} works")
 
