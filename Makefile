@@ -26,7 +26,7 @@ share_requirements = site='import sysconfig; print(sysconfig.get_path("purelib")
 	$(PY) -c "$$site" > "$$($(COMPILED)/bin/python -c "$$site")/test_requirements.pth"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-full test test-all test-rest test-compiled compiled wheel soak fuzz bench bench-compiled bench-docs bench-all picture docs release lint audit clean
+.PHONY: help demo demo-full test test-all test-rest test-compiled compiled wheel soak fuzz bench bench-compiled bench-docs bench-all picture docs release lint audit clean docs-versions
 
 help: ## list the targets
 	@echo "make <target>, where target is one of"
@@ -96,6 +96,9 @@ docs: $(VENV)/.installed-docs ## build the documentation into build/docs
 	@echo "Building the documentation"
 	@$(PY) -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo "The documentation is in build/docs/index.html"
+
+docs-versions: $(VENV)/.installed-docs ## build it for all tags side by side; DOCS_REFS="v1.0.0 main" chooses
+	@$(PY) docs/versions.py build/docs-versions $(DOCS_REFS)
 
 lint: $(VENV)/.installed-test ## check style, types and imports only
 	@PYTHONPATH=tests $(PY) -m suite.run --checks

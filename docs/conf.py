@@ -1,7 +1,9 @@
 """Sphinx settings for `make docs`."""
 
 import builtins
+import os
 import sys
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,25 @@ write_renames()
 
 project = "fyrehose_twisted"
 author = "The fyrehose_twisted authors"
+settings = ConfigParser()
+settings.read(Path(__file__).parents[1] / "setup.cfg", encoding="utf-8")
+version = release = os.environ.get("DOCS_VERSION") or settings["metadata"]["version"]
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 html_theme = "furo"
-html_title = "fyrehose_twisted"
+html_title = f"fyrehose_twisted {release}"
+templates_path = ["_templates"]
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "sidebar/search.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "sidebar/scroll-end.html",
+        "versions.html",
+    ]
+}
+# Several versions side by side (docs/versions.py) have a list of them one directory above.
+html_context = {"other_versions": "DOCS_VERSION" in os.environ}
 exclude_patterns = ["_build"]
 myst_heading_anchors = 3
 autodoc_default_options = {"members": True, "member-order": "bysource", "show-inheritance": True}
@@ -33,13 +51,24 @@ autodoc_inherit_docstrings = False
 nitpicky = False
 
 
-def unlink_builtins(app: Sphinx, document: Any) -> None:
-    """Remove links from built-in names in signatures, such as ``type``, which would lead to attributes of that name."""
+def resolve_names(app: Sphinx, document: Any) -> None:
+    """Let names in signatures lead to what they mean in their module.
+
+    A name that several modules define is ambiguous to Sphinx. Links from built-in names, such as ``type``, which would
+    lead to attributes of that name, are removed.
+    """
     for link in list(document.findall(pending_xref)):
-        if link.get("refdomain") == "py" and link.get("reftarget") in vars(builtins):
+        name = link.get("reftarget")
+        if link.get("refdomain") != "py":
+            continue
+        if name in vars(builtins):
             link.replace_self(link.children)
+            continue
+        meant = getattr(sys.modules.get(link.get("py:module") or ""), name, None)
+        if isinstance(meant, type):
+            link["reftarget"] = f"{meant.__module__}.{meant.__qualname__}"
 
 
 def setup(app: Sphinx) -> None:
     """Register the handlers of this file."""
-    app.connect("doctree-read", unlink_builtins)
+    app.connect("doctree-read", resolve_names)

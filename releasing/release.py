@@ -234,7 +234,7 @@ def advice(version: str, distributions: Sequence[Path]) -> str:
         f"Version {version} is committed and built, and nothing has left this machine. Read CHANGELOG.md, then:",
         f"    git tag --sign v{version} --message 'Version {version}'",
         f"    git push --atomic origin HEAD v{version}",
-        f"    {Path(sys.executable).parent.name}/twine upload {uploaded}",
+        f"    {os.path.relpath(Path(sys.executable).with_name('twine'))} upload {uploaded}",
         f"    make docs-versions    # with the pages of v{version}",
         "To take it back before that: git reset --keep HEAD~1",
     ]

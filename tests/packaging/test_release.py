@@ -216,7 +216,7 @@ def test_failed_release_leaves_the_checkout_as_it_was(project: Path, commit: Cal
 def test_advice_uploads_no_wheel_that_an_index_refuses() -> None:
     names = ("a-1.tar.gz", "a-1-py3-none-any.whl", "a-1-cp311-cp311-linux_x86_64.whl")
     advice = release.advice("1.0.0", [Path("dist", name) for name in names])
-    assert "twine upload dist/a-1.tar.gz dist/a-1-py3-none-any.whl\n" in advice
+    assert f"{Path(sys.executable).parent.name}/twine upload dist/a-1.tar.gz dist/a-1-py3-none-any.whl\n" in advice
     assert "offer a-1-cp311-cp311-linux_x86_64.whl for download" in advice
     assert "git tag --sign v1.0.0 " in advice
 
