@@ -29,6 +29,9 @@ version = release = os.environ.get("DOCS_VERSION") or settings["metadata"]["vers
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 html_theme = "furo"
 html_title = f"fyrehose_twisted {release}"
+html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
 templates_path = ["_templates"]
 html_sidebars = {
     "**": [

@@ -125,7 +125,7 @@ def test_menu_of_a_page_lists_versions_that_were_built_later(built: Path, tmp_pa
 def test_single_build_names_its_version_without_a_menu(tmp_path: Path) -> None:
     page = (build(tmp_path / "docs") / "index.html").read_text(encoding="utf-8")
     [version] = re.findall(r"^version = (\S+)$", (ROOT / "setup.cfg").read_text(encoding="utf-8"), re.MULTILINE)
-    assert f"Version {version}" in page
+    assert f"fyrehose_twisted {version}</title>" in page
     assert 'id="versions"' not in page
 
 
