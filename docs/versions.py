@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import argparse
 import html
-import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -92,8 +90,7 @@ def newest(names: Sequence[str]) -> str:
 def build(ref: str, into: Path, repository: Path) -> None:
     """Build the documentation of a ref from its own tree, with its own modules."""
     with tempfile.TemporaryDirectory() as place:
-        with tarfile.open(fileobj=io.BytesIO(git("archive", ref, repository=repository))) as archive:
-            archive.extractall(place, filter="tar")
+        subprocess.run(["tar", "-x"], cwd=place, input=git("archive", ref, repository=repository), check=True)
         environment = os.environ | {"PYTHONPATH": str(Path(place) / "src"), "DOCS_VERSION": name_of(ref)}
         command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "docs", str(into)]
         subprocess.run(command, cwd=place, env=environment, check=True)

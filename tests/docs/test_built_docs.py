@@ -186,6 +186,39 @@ def test_only_tags_with_a_menu_of_versions_are_built(repository: Callable[..., b
     assert versions.default_refs(tmp_path / "repository") == ["v1.0.0", "main"]
 
 
+CONF = """\
+import os
+
+from fyrehose_of_a_tag import NAME
+
+project, extensions, html_theme = NAME, ["myst_parser"], "basic"
+release = os.environ["DOCS_VERSION"]
+"""
+
+
+@pytest.mark.extended
+def test_each_version_is_built_from_the_pages_and_modules_of_its_tag(
+    repository: Callable[..., bytes], tmp_path: Path
+) -> None:
+    place, built = tmp_path / "repository", tmp_path / "built"
+    for folder in ("docs", "src"):
+        (place / folder).mkdir()
+    (place / "docs/conf.py").write_text(CONF)
+    for number in ("1.0.0", "2.0.0"):
+        (place / "docs/index.md").write_text(f"# Page of {number}\n")
+        (place / "src/fyrehose_of_a_tag.py").write_text(f"NAME = 'Module of {number},'\n")
+        repository("add", "--all")
+        repository("commit", "--quiet", "--message", number)
+        repository("tag", f"v{number}")
+    (place / "docs/index.md").write_text("# Not committed\n")
+    for number in ("1.0.0", "2.0.0"):
+        versions.build(f"v{number}", built / number, place)
+        page = (built / number / "index.html").read_text(encoding="utf-8")
+        assert f"Page of {number}" in page
+        assert f"Module of {number}, {number}" in page
+        assert not (built / number / ".doctrees").exists()
+
+
 @pytest.mark.soak(seconds=600)
 def test_whole_documentation_is_built_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "docs", tmp_path / "built"]
