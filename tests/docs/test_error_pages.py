@@ -38,6 +38,7 @@ CAUGHT_INSIDE = {
     "ProcessDied": "sim.runs.runner",
     "SchedulerStopped": "query.records.turns",
     "TraceWriteError": "sim.runs.single_run",
+    "UnreadableFrame": "cli.dump.headers",
     "UnexpectedMessage": "parcels.simulation.reference_peer",
     "UnsupportedVersion": "journal.format.segment_header",
 }
