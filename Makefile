@@ -9,10 +9,16 @@ SIZE_test := 650 MB to download, most of it Spark
 SIZE_docs := 600 MB to download, most of it Spark
 SIZE_test-all := 700 MB to download, most of it Spark
 
-VENV := .venv
+# python3 has .venv. An interpreter named by PYTHON has an environment of its own, as .venv-3.14, or .venv-3.14t for a
+# free-threaded one.
+VENV_SUFFIX := $(if $(filter-out python3,$(PYTHON)),-$(shell $(PYTHON) -c \
+	'import sys; print("%d.%d" % sys.version_info[:2] + sys.abiflags)' 2>/dev/null))
+VENV := .venv$(VENV_SUFFIX)
 PY := $(VENV)/bin/python
 # The compiled nodes have an environment of their own, so that they never hide an edited source.
-COMPILED := .venv-compiled
+COMPILED := .venv-compiled$(VENV_SUFFIX)
+# Interpreters that make wheels builds for.
+PYTHONS ?= $(PYTHON)
 SOURCES = $(shell find src compiling -name '*.py') setup.py setup.cfg pyproject.toml
 
 # On a terminal, the demo goes on until Ctrl-C unless KEEP is 0; elsewhere, only if KEEP is 1.
@@ -26,7 +32,7 @@ share_requirements = site='import sysconfig; print(sysconfig.get_path("purelib")
 	$(PY) -c "$$site" > "$$($(COMPILED)/bin/python -c "$$site")/test_requirements.pth"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-full test test-all test-rest test-compiled compiled wheel soak fuzz bench bench-compiled bench-docs bench-all picture docs release lint audit clean docs-versions
+.PHONY: help demo demo-full test test-core test-all test-rest test-compiled compiled wheel wheels soak fuzz bench bench-compiled bench-docs bench-all picture docs docs-versions release lint audit clean
 
 help: ## list the targets
 	@echo "make <target>, where target is one of"
@@ -43,6 +49,10 @@ demo-full: $(VENV)/.installed-demo ## the same with all flights of 2013; some mi
 test: $(VENV)/.installed-test ## check style, types and imports, and run the tests; five minutes; before each commit
 	@echo "Checking style, types and imports, and running the tests on all cores"
 	@PYTHONPATH=tests $(PY) -m suite.run
+
+test-core: $(VENV)/.installed-test-core ## run tests of nodes and services without Spark, as with a new Python; three minutes
+	@echo "Running the tests that need no Spark, on all cores"
+	@PYTHONPATH=tests $(PY) -m suite.run --core
 
 test-all: $(VENV)/.installed-test-all ## run all tests except the soak: Spark, browsers, documented commands, more examples
 	@echo "Checking style, types and imports, and running all tests on all cores"
@@ -65,6 +75,9 @@ wheel: $(COMPILED)/.required ## build a compiled wheel into dist/ and test it in
 	@FYREHOSE_COMPILE=1 $(COMPILED)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation \
 		--no-deps --wheel-dir dist .
 	@$(PYTHON) tests/packaging/try_wheel.py dist
+
+wheels: ## the same for each interpreter in PYTHONS="python3.13 python3.14"
+	@set -e; for python in $(PYTHONS); do $(MAKE) --no-print-directory PYTHON="$$python" wheel; done
 
 soak: $(VENV)/.installed-test-all ## run the long tests; SOAK_SECONDS=60 shortens them
 	@echo "Running the soak tests, each for at most $(SOAK_SECONDS) s"
@@ -111,16 +124,16 @@ audit: $(VENV)/.installed-audit ## check the installed packages for known vulner
 	@echo "Checking the packages in $(VENV)"
 	@$(PY) tests/packaging/audit.py
 
-clean: ## remove both environments and all build results
+clean: ## remove all environments and build results
 	@echo "Removing the environments, build results and caches"
-	@rm -rf $(VENV) $(COMPILED) build dist src/*.egg-info twisted/plugins/dropin.cache
+	@rm -rf .venv .venv-* build dist src/*.egg-info twisted/plugins/dropin.cache
 	@rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps are written last, so what was interrupted is done again.
 $(VENV)/.created $(COMPILED)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo "Python 3.11 or newer is required. Choose one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+		echo "Python 3.11 or newer is required. Choose one: make PYTHON=python3.13 $(MAKECMDGOALS)"; exit 1; }
 	@echo "Creating a Python environment in $(@D)"
 	@rm -rf $(@D)
 	@$(PYTHON) -m venv $(@D) || { \

@@ -44,6 +44,8 @@ class Suite:
 
     :ivar about: last words of a run without failures.
     :ivar checks: whether the other checks of the code run beside the tests.
+    :ivar folders: folders and modules of the tests.
+    :ivar without: folders and modules among these that are left out.
     :ivar durations: suite whose recorded durations serve for this one.
     """
 
@@ -52,6 +54,7 @@ class Suite:
     about: str = "style, types and imports are right"
     checks: bool = True
     folders: Sequence[str] = ("",)
+    without: Sequence[str] = ()
     durations: str = ""
 
 
@@ -91,6 +94,31 @@ COMPILED = Suite(
     durations="test",
 )
 """What runs compiled code, without the extended tests: those of nodes, codecs and simulator, and of each service."""
+CORE = Suite(
+    "test-core",
+    (),
+    "make test has the others, and the checks of style, types and imports",
+    checks=False,
+    folders=(
+        *("cli", "consensus", "freenet", "fyrehose", "hydra", "journal", "net", "parcels", "process", "query"),
+        *("sealing", "sim", "web", "packaging/test_pythons.py"),
+        *("test_datagrams.py", "test_driver.py", "test_effects.py", "test_host_addresses.py", "test_interfaces.py"),
+        *("test_leaks.py", "test_lru_set.py", "test_moved.py", "test_purity.py", "test_ranges.py", "test_record.py"),
+        *("test_repeats.py", "test_report_limiter.py", "test_tcp_write.py", "test_token_bucket.py"),
+        "integration/freenet",
+        *(
+            f"integration/test_{name}.py"
+            for name in ("hostile", "hydra", "journal", "parcels", "query", "repair", "service")
+        ),
+    ),
+    # Simulations take long and depend on no version of Python; Parquet needs pyarrow.
+    without=(
+        *("freenet/simulation", "fyrehose/simulation", "hydra/simulation", "journal/arrow", "parcels/simulation"),
+        "sim/runs",
+    ),
+    durations="test",
+)
+"""What runs without Spark and what it stands on: nodes, codecs, services and journals, to try a version of Python."""
 MORE = "Spark, browsers, every documented command, long integration tests, and more examples of each property"
 
 
@@ -138,7 +166,8 @@ class Run:
         tests = ROOT / "tests"
         roots = [tests / folder for folder in self.suite.folders]
         found = {path for root in roots for path in (root.rglob("test_*.py") if root.is_dir() else [root])}
-        return sorted(str(path.relative_to(ROOT)) for path in found)
+        left_out = [tests / folder for folder in self.suite.without]
+        return sorted(str(path.relative_to(ROOT)) for path in found if not any(map(path.is_relative_to, left_out)))
 
     def _check(self) -> Part:
         part = Part("style, types and imports")
@@ -225,6 +254,7 @@ def main() -> int:
         ("--all", TEST_ALL, "run everything but the soak"),
         ("--rest", REST, "run what --all has in addition, and no checks"),
         ("--compiled", COMPILED, "run the tests of compiled modules, on compiled ones"),
+        ("--core", CORE, "run the tests that need no Spark, and no checks"),
         ("--soak", SOAK, "run the long tests, each for SOAK_SECONDS"),
     ):
         parser.add_argument(option, dest="suite", action="store_const", const=suite, default=TEST, help=about)
