@@ -103,7 +103,7 @@ def _flush(status: int) -> int:
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
-            return print_error(f"standard output: {error.strerror}")
+            return print_error(f"standard output: {error.strerror}", status or 1)
     return status
 
 

@@ -199,6 +199,9 @@ def trace_output(trace: str | None, page: str | None) -> Iterator[_TraceFile | N
             if trace == STDIO:
                 lines.seek(0)
                 copyfileobj(lines, sys.stdout)
+        if trace == STDIO:
+            # A short trace fits into the buffer, whose size depends on the version of Python.
+            sys.stdout.flush()
         if interrupted is not None:
             raise interrupted
 
