@@ -1,4 +1,7 @@
-"""Test of a compiled wheel in a fresh environment: ``python try_wheel.py WHEEL``, or DIRECTORY for the newest there."""
+"""Test of a compiled wheel in a fresh environment: ``python try_wheel.py WHEEL``.
+
+For a DIRECTORY, it tries the newest wheel there that is for the interpreter which runs this program.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,20 @@ for module in (backbone, client, node):
 """
 
 
+def newest_wheel(directory: Path) -> Path:
+    """Return the newest compiled wheel in a directory that is for this interpreter."""
+    # The tag of the interface ends in t for a free-threaded interpreter.
+    version = "cp{}{}".format(*sys.version_info)
+    wheels = directory.glob(f"fyrehose_twisted-*-{version}-{version}{sys.abiflags}-*.whl")
+    wheel = max(wheels, key=lambda path: path.stat().st_mtime, default=None)
+    if wheel is None:
+        raise SystemExit(f"{directory} has no compiled wheel for {sys.executable}")
+    return wheel
+
+
 def main(place: str) -> None:
     """Install the wheel with its requirements, and run commands of each kind from outside of the checkout."""
-    wheel = Path(place)
-    if wheel.is_dir():
-        wheel = max(wheel.glob("fyrehose_twisted-*.whl"), key=lambda path: path.stat().st_mtime)
+    wheel = newest_wheel(Path(place)) if Path(place).is_dir() else Path(place)
     if wheel.name.endswith("-none-any.whl"):
         raise SystemExit(f"{wheel} is not compiled")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "FYREHOSE"))}
