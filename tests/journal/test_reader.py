@@ -109,8 +109,9 @@ def test_reader_continues_while_segments_are_compacted(journal: Journal, reader:
     journal.compact()
     found += positions(blocks)
     assert found == list(range(9))
-    after = [record for block in reader.read(0, 0, 99) for record in block.records()]
-    assert after == [record for block in before for record in block.records()]
+    # Python 3.12.1 takes the function record() for the variable of a comprehension of the same name.
+    after = [kept_record for block in reader.read(0, 0, 99) for kept_record in block.records()]
+    assert after == [kept_record for block in before for kept_record in block.records()]
     assert [reader.get(0, number) for number in range(9)] == [record(number) for number in range(9)]
 
 
