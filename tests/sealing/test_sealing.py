@@ -155,6 +155,8 @@ class TestNonces:
         assert headers[1] is not None
         assert headers[0].publisher != headers[1].publisher
 
+    # Libraries keep threads, which the child does not use.
+    @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
     def test_a_forked_publisher_has_another_id(self) -> None:
         made = sealer()
         before = decode_header(seal_one(made, b""))
