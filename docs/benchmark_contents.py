@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmark_tables import Ratio, Table
 
+FYREHOSE = ("fyrehose", "fyrehose, asyncio", "fyrehose, uvloop")
 BEST_PEER, PEERS = "of the best peer", ("NATS", "Redis", "ZeroMQ")
 
 
@@ -15,7 +16,7 @@ def of(ours: str, peer: str) -> Ratio:
 RACE = {
     "round-trips": Table(
         "One message from publish to callback, at 1,000 messages/s",
-        ours=("fyrehose",),
+        ours=FYREHOSE,
         others=PEERS,
         ratios=(of("fyrehose", "NATS"),),
     ),
@@ -41,7 +42,7 @@ RACE = {
     "subscriber": Table(
         "Messages that one Python subscriber gets",
         unit="thousand messages",
-        ours=("fyrehose",),
+        ours=FYREHOSE,
         others=("nats-py", "redis-py, hiredis", "pyzmq"),
         ratios=(of("fyrehose", "nats-py"),),
     ),

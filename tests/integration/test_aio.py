@@ -287,6 +287,26 @@ def test_events_are_published_and_followed_while_nodes_die(start_cluster: StartC
     run(main())
 
 
+def test_a_full_queue_of_a_cluster_is_waited_for_also_behind_cancelled_publications(
+    start_cluster: StartCluster, run: Run
+) -> None:
+    node = start_cluster("a")["a"]
+
+    async def main() -> None:
+        async with aio.cluster(node.address) as client:
+            events = [bytes([index]) * 48_000 for index in range(200)]  # The queue holds 8 MiB.
+            publishing = [asyncio.create_task(client.publish(event)) for event in events]
+            await asyncio.sleep(0)
+            for task in publishing[:-1]:
+                task.cancel()
+            assert await publishing[-1] < await client.publish(b"x")
+            numbers = await asyncio.gather(*[client.publish(event) for event in events])
+            assert len(set(numbers)) == len(events)
+            assert not client._room_waiters
+
+    run(main())
+
+
 def test_a_cluster_is_used_by_http_alone_and_tells_what_is_missing(start_cluster: StartCluster, run: Run) -> None:
     node = start_cluster("a")["a"]
 

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
 from fyrehose_twisted.aio.endpoints import AgentEndpoints, LoopEndpoint
 from fyrehose_twisted.aio.futures import result_of, wake
 from fyrehose_twisted.aio.logs import use_standard_logging
@@ -83,13 +86,11 @@ class Cluster:
             return list(await asyncio.gather(*[result_of(client.publish(event)) for event in events]))
         while True:
             try:
-                return await result_of(publisher.publish_many(events))
+                return await self._outcome(publisher.publish_many(events))
             except PublishQueueFull:
                 if not publisher.pending:
                     raise
                 await self._room()
-            finally:
-                self._wake_waiting()
 
     def follow(self, first: int | None = None, cluster_id: str = "") -> EventIteration:
         """Return the events from ``first`` on, for ``async for``; across failures of nodes.
@@ -138,6 +139,23 @@ class Cluster:
         if self._client is None:
             raise ConfigurationError("this needs HTTP; pass http='http://127.0.0.1:8878', or where the nodes serve it")
         return self._client
+
+    def _outcome(self, published: Deferred[list[int]]) -> asyncio.Future[list[int]]:
+        """Return a Future of a publication. It goes on if the Future is cancelled, and makes room in the end."""
+        outcome: asyncio.Future[list[int]] = self._loop.create_future()
+
+        def numbered(numbers: list[int]) -> None:
+            if not outcome.done():
+                outcome.set_result(numbers)
+            self._wake_waiting()
+
+        def failed(failure: Failure) -> None:
+            if not outcome.done() and failure.value is not None:
+                outcome.set_exception(failure.value)
+            self._wake_waiting()
+
+        published.addCallbacks(numbered, failed)
+        return outcome
 
     async def _room(self) -> None:
         waiter = self._loop.create_future()
