@@ -11,6 +11,8 @@ import pytest
 from fyrehose_twisted.journal.store import JournalConfig, open_journal
 from fyrehose_twisted.record import Record
 
+pytest.importorskip("pyarrow")
+
 STREAM, COUNT = "fyrehose://test", 200
 Run = Callable[..., tuple[int, str, str]]
 
