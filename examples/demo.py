@@ -227,7 +227,7 @@ if __name__ == "__main__":
     parser.add_argument(
         "--keep",
         action=argparse.BooleanOptionalAction,
-        default=sys.stdin.isatty() and sys.stdout.isatty(),
+        default=all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)),
         help="go on publishing after the last step, with the dashboard, until Ctrl-C [on a terminal only]",
     )
     parser.add_argument("--verbose", action="store_true", help="show every check, and the output of Spark's commands")
