@@ -30,6 +30,9 @@ DEADLINE = 120.0
 
 Guarded = tuple[Path, Program, str]
 
+IN_ONE = pytest.mark.parametrize("open_page", ["chromium"], indirect=True)
+"""Mark of a test that is long because its services are, and whose page looks like others, which both browsers show."""
+
 
 def cell(row: str, title: str) -> str:
     """Return a script whose value is the text of a table cell."""
@@ -435,6 +438,7 @@ def test_token_entered_before_the_close_of_the_record_list_is_kept(
     assert page.errors == []
 
 
+@IN_ONE
 @pytest.mark.extended
 def test_dashboard_opened_later_shows_history_and_events(
     open_page: OpenPage, start_query: StartQuery, canned: Canned, await_true: AwaitTrue, tmp_path: Path
@@ -470,6 +474,7 @@ def test_dashboard_opened_later_shows_history_and_events(
     assert page.errors == []
 
 
+@IN_ONE
 @pytest.mark.extended
 def test_dashboard_has_a_table_for_each_kind_of_service(
     open_page: OpenPage,
@@ -554,6 +559,7 @@ def test_dashboard_has_a_table_for_each_kind_of_service(
     assert page.errors == []
 
 
+@IN_ONE
 @pytest.mark.extended
 def test_dashboard_lists_backbone_clients_with_rates_and_lag(
     open_page: OpenPage,
@@ -604,6 +610,7 @@ def test_dashboard_lists_backbone_clients_with_rates_and_lag(
     assert page.errors == []
 
 
+@IN_ONE
 @pytest.mark.extended
 def test_dashboard_shows_the_metrics_of_real_services(
     open_page: OpenPage,

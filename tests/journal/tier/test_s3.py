@@ -287,7 +287,7 @@ def test_a_service_moves_segments_by_itself_and_reads_them(s3: S3Server, tmp_pat
         f"--directory={tmp_path}",
         "--name=test",
         f"--tier-to={s3.url}",
-        "--tier-after=1s",
+        "--tier-after=0s",
         "--backbone=127.0.0.1:1",
     ]
     program = "from twisted.scripts.twistd import run; run()"
