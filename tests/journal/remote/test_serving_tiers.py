@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 from suite.object_storage import MemoryObjects
-from twisted.internet.task import Clock
+from suite.thread_pool import PoolReactor
 
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.remote import wire
@@ -21,25 +19,8 @@ from fyrehose_twisted.record import Record
 STREAM, COUNT = "fyrehose://test", 200
 
 
-class Reactor(Clock):
-    """A reactor whose threads work on request."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.work: list[Any] = []
-
-    def getThreadPool(self) -> Any:  # noqa: N802
-        def call(done: Any, work: Any, *arguments: Any, **options: Any) -> None:
-            self.work.append(lambda: done(True, work(*arguments, **options)))
-
-        return SimpleNamespace(callInThreadWithCallback=call)
-
-    def callFromThread(self, call: Any, *arguments: Any) -> None:  # noqa: N802
-        call(*arguments)
-
-
 def test_a_response_pauses_until_a_block_is_fetched_and_is_complete(tmp_path: Path) -> None:
-    objects, reactor = MemoryObjects(), Reactor()
+    objects, reactor = MemoryObjects(), PoolReactor()
     config = JournalConfig(segment_bytes=2_000, frame_records=16)
     with_tier = TieredDirectory(LocalDirectory(tmp_path), objects)
     journal = Journal(with_tier, STREAM, config=config)
@@ -58,8 +39,8 @@ def test_a_response_pauses_until_a_block_is_fetched_and_is_complete(tmp_path: Pa
     for part in _RangeRead(journal, request, ServingLimits(), counters).parts():
         if part is None:
             pauses += 1
-            while reactor.work:
-                reactor.work.pop()()
+            while reactor.pool:
+                reactor.pool.work()
         elif isinstance(part, wire.Records):
             frames.append(part)
     assert pauses == counters.waits == len(objects.content)

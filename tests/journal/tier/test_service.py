@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from suite.object_storage import MemoryObjects
-from twisted.internet.task import Clock
-from twisted.python.failure import Failure
+from suite.thread_pool import PoolReactor
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.fyrehose.node.client.journal_store import JournalStore
@@ -29,47 +26,12 @@ STREAM, TIER = "fyrehose://test", "s3://bucket/journals"
 COUNT = 60
 
 
-class Pool:
-    """A thread pool that does its work on request."""
-
-    def __init__(self) -> None:
-        self.waiting: list[tuple[Callable[[bool, Any], None], Callable[[], Any]]] = []
-
-    def callInThreadWithCallback(  # noqa: N802
-        self, done: Callable[[bool, Any], None], work: Callable[..., Any], *arguments: Any, **options: Any
-    ) -> None:
-        self.waiting.append((done, lambda: work(*arguments, **options)))
-
-    def work(self) -> None:
-        done, work = self.waiting.pop(0)
-        try:
-            result = work()
-        except Exception:
-            done(False, Failure())
-        else:
-            done(True, result)
-
-
-class Reactor(Clock):
-    """A fake clock with a controlled thread pool."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pool = Pool()
-
-    def getThreadPool(self) -> Pool:  # noqa: N802
-        return self.pool
-
-    def callFromThread(self, call: Callable[..., Any], *arguments: Any) -> None:  # noqa: N802
-        call(*arguments)
-
-
 class Kept:
     """A journal of small compacted segments, open for writing."""
 
     def __init__(self, path: Path, tier: TierConfig | None = None) -> None:
         self.path = path
-        self.reactor = Reactor()
+        self.reactor = PoolReactor()
         self.objects = MemoryObjects()
         config = JournalConfig(segment_bytes=600, frame_records=4, tier=tier)
         directory = TieredDirectory(LocalDirectory(path), self.objects)
@@ -95,7 +57,7 @@ def test_segments_move_when_they_are_old_enough_and_in_a_thread(tmp_path: Path) 
     kept.reactor.pool.work()
     assert kept.segments() == local  # At time 0, nothing is old enough.
     kept.reactor.pump([INTERVAL] * 3)
-    assert len(kept.reactor.pool.waiting) == 1  # One at a time.
+    assert len(kept.reactor.pool) == 1  # One at a time.
     assert kept.segments() == local  # All of it is the work of the thread.
     kept.reactor.pool.work()
     assert not kept.segments()
@@ -118,7 +80,7 @@ def test_failures_are_counted_and_the_next_attempt_waits_longer_each_time(tmp_pa
     tiering.start()
     attempts = []
     while len(attempts) < 9:
-        if kept.reactor.pool.waiting:
+        if kept.reactor.pool:
             attempts.append(kept.reactor.seconds())
             kept.reactor.pool.work()
         kept.reactor.advance(INTERVAL)
@@ -175,16 +137,22 @@ def test_maintenance_moves_segments_as_the_configuration_says(tmp_path: Path) ->
     kept.journal.close()
 
 
-def test_repairs_from_a_moved_segment_do_not_wait_for_the_storage(tmp_path: Path) -> None:
-    kept = Kept(tmp_path)
-    SegmentMover(LocalDirectory(tmp_path), kept.objects, TIER).run()
+def moved(path: Path) -> Kept:
+    """Return a journal whose segments have moved, and whose blocks are fetched in the thread pool."""
+    kept = Kept(path)
+    SegmentMover(LocalDirectory(path), kept.objects, TIER).run()
     for number in list(kept.journal.catalog.segments):
         kept.journal.catalog.release(f"{number:010d}.seg")
     BlockFetcher(kept.journal, kept.reactor)
+    return kept
+
+
+def test_repairs_from_a_moved_segment_do_not_wait_for_the_storage(tmp_path: Path) -> None:
+    kept = moved(tmp_path)
     store = JournalStore(kept.journal)
     assert store.get(1) is None
     assert store.get(1) is None
-    assert len(kept.reactor.pool.waiting) == 1
+    assert len(kept.reactor.pool) == 1
     with pytest.raises(NotFetched):
         kept.journal.get(0, 1)
     kept.reactor.pool.work()
@@ -194,11 +162,7 @@ def test_repairs_from_a_moved_segment_do_not_wait_for_the_storage(tmp_path: Path
 
 
 def test_a_failed_fetch_is_counted_and_an_error_for_the_next_read(tmp_path: Path) -> None:
-    kept = Kept(tmp_path)
-    SegmentMover(LocalDirectory(tmp_path), kept.objects, TIER).run()
-    for number in list(kept.journal.catalog.segments):
-        kept.journal.catalog.release(f"{number:010d}.seg")
-    BlockFetcher(kept.journal, kept.reactor)
+    kept = moved(tmp_path)
     kept.objects.content.clear()
     with pytest.raises(NotFetched):
         kept.journal.get(0, 1)

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from twisted.internet.task import Clock
+from suite.thread_pool import PoolReactor
 from twisted.logger import LogLevel, capturedLogs
-from twisted.python.failure import Failure
 
 from fyrehose_twisted.journal.errors import JournalBroken, JournalError, JournalFull
 from fyrehose_twisted.journal.format.disk import LocalDirectory
@@ -20,50 +19,12 @@ from fyrehose_twisted.record import Record
 STREAM = "fyrehose://test"
 
 
-class Pool:
-    """A thread pool that runs its work on request."""
-
-    def __init__(self) -> None:
-        self._work: list[tuple[Callable[[bool, Any], None], Callable[[], Any]]] = []
-
-    def __len__(self) -> int:
-        return len(self._work)
-
-    def callInThreadWithCallback(  # noqa: N802
-        self, done: Callable[[bool, Any], None], work: Callable[..., Any], *arguments: Any, **options: Any
-    ) -> None:
-        self._work.append((done, lambda: work(*arguments, **options)))
-
-    def work(self) -> None:
-        done, work = self._work.pop(0)
-        try:
-            result = work()
-        except Exception:
-            done(False, Failure())
-        else:
-            done(True, result)
-
-
-class Reactor(Clock):
-    """A fake clock with a controlled thread pool."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pool = Pool()
-
-    def getThreadPool(self) -> Pool:  # noqa: N802
-        return self.pool
-
-    def callFromThread(self, call: Callable[..., Any], *arguments: Any) -> None:  # noqa: N802
-        call(*arguments)
-
-
 class Kept:
     """A journal of small segments with its maintenance."""
 
     def __init__(self, path: Path, retention: Retention | None = None, **options: Any) -> None:
         self.path = path
-        self.reactor = Reactor()
+        self.reactor = PoolReactor()
         config = JournalConfig(segment_bytes=1_000, retention=retention or Retention())
         self.journal = Journal(LocalDirectory(path), STREAM, config=config, clock=self.reactor.seconds)
         self.errors: list[Exception] = []
