@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError, Deferred
 
-from fyrehose_twisted.inbox import Inbox
+from fyrehose_twisted.inbox import Inbox, wake_deferred
 
 
 class Source:
@@ -28,7 +28,7 @@ class Source:
 
     def inbox(self, limit: int) -> Inbox[int]:
         self.target: Inbox[int] = Inbox(
-            limit, pause=self.pause, resume=self.resume, make_waiter=Deferred, wake=lambda waiter: waiter.callback(None)
+            limit, pause=self.pause, resume=self.resume, make_waiter=Deferred, wake=wake_deferred
         )
         return self.target
 

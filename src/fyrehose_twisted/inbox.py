@@ -6,7 +6,15 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
+MAX_WAITING_BYTES = 4 * 2**20
+"""Default limit of what waits for an application, in bytes of payload."""
+
 ItemT = TypeVar("ItemT")
+
+
+def wake_deferred(waiter: Any) -> None:
+    """Fire a Deferred that an application awaits."""
+    waiter.callback(None)
 
 
 class Inbox(Generic[ItemT]):

@@ -16,9 +16,10 @@ from fyrehose_twisted.errors import PublishQueueFull
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.events import Message
 from fyrehose_twisted.fyrehose.protocol.publisher_file import PublisherState
-from fyrehose_twisted.fyrehose.protocol.stream import MAX_WAITING_BYTES, StreamItem, StreamProtocol
+from fyrehose_twisted.fyrehose.protocol.stream import StreamItem, StreamProtocol
 from fyrehose_twisted.fyrehose.service.connect import DEFAULT_BACKBONE, join
 from fyrehose_twisted.fyrehose.wire.message_key import add_key
+from fyrehose_twisted.inbox import MAX_WAITING_BYTES
 from fyrehose_twisted.interfaces import IMessageStore, IPayloadOpener, IPayloadSealer
 
 

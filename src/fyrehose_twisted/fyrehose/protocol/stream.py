@@ -13,17 +13,10 @@ from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.events import Message, Messages, MessagesLost, NumbersSkipped, TermStarted
 from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
 from fyrehose_twisted.fyrehose.protocol.publisher_file import PublisherState
-from fyrehose_twisted.inbox import Inbox
+from fyrehose_twisted.inbox import MAX_WAITING_BYTES, Inbox, wake_deferred
 from fyrehose_twisted.interfaces import IMessageStore
 
-MAX_WAITING_BYTES = 4 * 2**20
-"""Default limit of what waits for the application, in bytes of payload."""
-
 StreamItem = Message | MessagesLost | NumbersSkipped | TermStarted
-
-
-def _wake(waiter: Deferred[None]) -> None:
-    waiter.callback(None)
 
 
 class StreamProtocol(PublisherProtocol):
@@ -54,7 +47,7 @@ class StreamProtocol(PublisherProtocol):
         max_waiting: int = MAX_WAITING_BYTES,
         reactor: Any = None,
         make_waiter: Callable[[], Awaitable[Any]] = Deferred,
-        wake: Callable[[Any], object] = _wake,
+        wake: Callable[[Any], object] = wake_deferred,
     ) -> None:
         super().__init__(config, store=store, state=state, reactor=reactor)
         self._inbox: Inbox[StreamItem] = Inbox(

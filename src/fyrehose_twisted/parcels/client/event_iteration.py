@@ -11,21 +11,14 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from fyrehose_twisted.errors import EventsMissing
-from fyrehose_twisted.inbox import Inbox
+from fyrehose_twisted.inbox import MAX_WAITING_BYTES, Inbox, wake_deferred
 from fyrehose_twisted.interfaces import IEventListener
 from fyrehose_twisted.parcels.client.sse_client import EventFollower, OrderedEvent
-
-MAX_WAITING_BYTES = 4 * 2**20
-"""Default limit of what waits for the application, in bytes of data."""
 
 
 class _Skipped(NamedTuple):
     first: int
     last: int
-
-
-def _wake(waiter: Deferred[None]) -> None:
-    waiter.callback(None)
 
 
 @implementer(IEventListener)
@@ -50,7 +43,7 @@ class EventIteration:
         *,
         max_waiting: int = MAX_WAITING_BYTES,
         make_waiter: Callable[[], Awaitable[Any]] = Deferred,
-        wake: Callable[[Any], object] = _wake,
+        wake: Callable[[Any], object] = wake_deferred,
     ) -> None:
         self._inbox: Inbox[OrderedEvent | _Skipped] = Inbox(
             max_waiting, pause=self._pause, resume=self._resume, make_waiter=make_waiter, wake=wake
