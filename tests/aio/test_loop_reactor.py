@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
@@ -163,6 +164,26 @@ def test_a_refused_connection_and_an_unknown_name_are_told(run: Run) -> None:
         run(main("127.0.0.1", 1))
     with pytest.raises(DNSLookupError, match="nobody"):
         run(main("nobody.invalid", 1))
+
+
+def test_addresses_of_a_name_are_tried_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        reactor = LoopReactor(loop)
+        port = reactor.listenTCP(0, Factory.forProtocol(Echo), interface="127.0.0.1")
+        number = port.getHost().port
+
+        async def found(*arguments: object, **options: object) -> list[Any]:
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, number)) for host in ("127.0.0.2", "127.0.0.1")]
+
+        monkeypatch.setattr(loop, "getaddrinfo", found)
+        client: Any = await result_of(LoopEndpoint(reactor, ("both", number)).connect(Factory.forProtocol(Client)))
+        assert client.transport.getPeer().host == "127.0.0.1"
+        client.transport.loseConnection()
+        await result_of(client.lost)
+        await result_of(port.stopListening())
+
+    asyncio.run(main())
 
 
 def test_removed_descriptors_are_watched_no_longer(run: Run) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +248,23 @@ def test_what_cannot_be_reached_is_told(tmp_path: Path, run: Run) -> None:
     run(main())
 
 
+def test_a_connection_that_is_given_up_has_closed_its_socket() -> None:
+    def sockets() -> int:
+        count = 0
+        for descriptor in os.listdir("/proc/self/fd"):
+            with suppress(FileNotFoundError):  # One of them was that of the directory.
+                count += os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:")
+        return count
+
+    async def main() -> None:
+        before = sockets()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(aio.connect("127.0.0.1:9")._connect(), 0.05)
+        assert sockets() == before
+
+    on_asyncio(main())
+
+
 def test_a_stream_outlives_a_restart_of_its_backbone(start_backbone: StartBackbone, free_port: Any, run: Run) -> None:
     port = free_port()
     first = start_backbone("--state", "state", port=port)
@@ -386,6 +405,7 @@ def test_no_reactor_of_twisted_is_imported(backbone: RunningBackbone, start_clus
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
     lines = done.stdout.splitlines()
     assert (done.returncode, done.stderr) == (0, "")
+    assert "twisted" in lines, "what is logged goes to logging"
     assert [line for line in lines if not line.startswith(("fyrehose_twisted.", "twisted"))] == [
         "b'1'",
         "b'2'",

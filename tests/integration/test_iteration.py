@@ -72,6 +72,7 @@ async def test_an_exception_in_the_block_leaves_at_once(backbone: RunningBackbon
     assert reactor.seconds() < stream._may_leave_at()
     await stream.__aexit__(ZeroDivisionError, ZeroDivisionError(), None)
     assert stream.transport is None
+    assert stream._linger is None
 
 
 @ensureDeferred
