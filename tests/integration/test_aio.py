@@ -259,7 +259,8 @@ def test_a_connection_that_is_given_up_has_closed_its_socket() -> None:
     async def main() -> None:
         before = sockets()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(aio.connect("127.0.0.1:9")._connect(), 0.05)
+            async with asyncio.timeout(0.05):
+                await aio.connect("127.0.0.1:9")
         assert sockets() == before
 
     on_asyncio(main())
