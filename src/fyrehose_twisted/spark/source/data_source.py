@@ -21,7 +21,7 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.spark.source.journal_locations import cached_reader
 from fyrehose_twisted.spark.source.key_column import SOURCE_COLUMNS, source_ddl
 from fyrehose_twisted.spark.source.options import ReadOptions, read_options
-from fyrehose_twisted.spark.source.partitions import make_partitions, read_partition
+from fyrehose_twisted.spark.source.partitions import freeze_modules, make_partitions, read_partition
 from fyrehose_twisted.spark.source.planning import EpochRange, epoch_ranges
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class FyrehoseReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the record batches of a partition."""
+        freeze_modules()
         return read_partition(partition, self._columns, self._options)
 
     def _epoch_ranges(self) -> list[EpochRange]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
@@ -30,3 +32,12 @@ def read_partition(partition: InputPartition, columns: Sequence[str], options: R
     from fyrehose_twisted.spark.source.task_batches import read_ranges
 
     return read_ranges(partition.value, columns, fail_on_data_loss=options.fail_on_data_loss, openers=options.openers())
+
+
+@cache
+def freeze_modules() -> None:
+    """Exempt what is in memory now, mostly imported modules, from garbage collection in this worker of Spark.
+
+    Spark collects garbage after each task of a worker, which takes longer than many a task if it visits all modules.
+    """
+    gc.freeze()

@@ -36,7 +36,7 @@ from fyrehose_twisted.spark.source.offsets import (
     resolve_offset,
 )
 from fyrehose_twisted.spark.source.options import ReadOptions
-from fyrehose_twisted.spark.source.partitions import make_partitions, read_partition
+from fyrehose_twisted.spark.source.partitions import freeze_modules, make_partitions, read_partition
 from fyrehose_twisted.spark.source.planning import (
     EpochRange,
     check_dropped,
@@ -134,6 +134,7 @@ class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the record batches of a partition."""
+        freeze_modules()
         return read_partition(partition, self._columns, self._options)
 
     def _resolve(self, offset: Offset, origins: Sequence[JournalLocation]) -> Checkpoint:
