@@ -17,6 +17,7 @@ _LOST_TASK = re.compile(r"^Job aborted due to stage failure: .*\(TID \d+\) \([^)
 _TERMINATED = re.compile(r"^.*? terminated with exception: ", re.DOTALL)
 _WRITING = re.compile(r"Task failed while writing rows to (?:file:)?(\S+?)\.(?:\s|$)")
 
+_NO_PACKAGE = "No module named 'fyrehose_twisted'"
 _NO_SPACE = "No space left on device"
 _JVM_DIED = (
     "Answer from Java side is empty",
@@ -46,6 +47,11 @@ def innermost_cause(text: str) -> str:
         return f"{_NO_SPACE}{f': {where[1]}' if where else ''}"
     if "java.lang.OutOfMemoryError" in text:
         return "Spark has not enough memory (java.lang.OutOfMemoryError); give it more: --conf spark.driver.memory=8g"
+    if _NO_PACKAGE in text:
+        return (
+            "the Python of Spark's workers lacks fyrehose_twisted: set PYSPARK_PYTHON to one that has it on every"
+            " worker, or ship it as docs/howto/cluster.md says"
+        )
     if "Python worker exited unexpectedly" in text:
         return "a Python worker of Spark was killed, perhaps for want of memory; see --spark-log"
     if any(said in text for said in _JVM_DIED):
