@@ -77,6 +77,17 @@ def test_a_moved_journal_reads_as_before() -> None:
     journal.close()
 
 
+def test_a_moved_journal_is_opened_without_the_storage() -> None:
+    disk, objects, records = prepared()
+    SegmentMover(disk, objects, TIER).run()
+    requests: list[tuple[str, str]] = []
+    objects.fail = lambda operation, url: requests.append((operation, url))
+    reader = JournalReader(TieredDirectory(disk, objects))
+    assert not requests
+    assert contents(reader) == records
+    assert requests
+
+
 class Metered(Disk):
     """Disk that notes what each operation costs."""
 

@@ -18,6 +18,7 @@ from fyrehose_twisted.journal.format.segment_header import (
     COPYING_SUFFIX,
     DROPPED_SUFFIX,
     FULL_SUFFIX,
+    MAX_HEADER,
     MOVED_SUFFIX,
     segment_name,
     segment_number,
@@ -95,7 +96,8 @@ class TieredFile:
         """
         entry = self.entry
         end = min(offset + length, entry.size)
-        if end <= len(entry.header):
+        # Opening a journal reads as many bytes as a header may have, and needs only those of the header.
+        if end <= len(entry.header) or (offset, length) == (0, MAX_HEADER):
             return entry.header[offset:end]
         if offset >= end:
             return b""
