@@ -17,7 +17,7 @@ from fyrehose_twisted.journal.tier.location import displayed, object_path, objec
         "s3://bucket",
         "s3://bucket/a?endpoint_override=127.0.0.1:9000&scheme=http&region=eu-west-1",
         "gs://bucket/a",
-        "abfss://container@account/a",
+        "abfss://container@account.dfs.core.windows.net/a",
         "file:///var/tier",
         "fsspec+sftp://host/a",
     ],
@@ -39,6 +39,8 @@ def test_urls_without_credentials_are_accepted(url: str) -> None:
         ("s3://hush@bucket/a", "has credentials"),
         ("gs://hush@bucket/a", "has credentials"),
         ("abfss://container:hush@account/a", "has credentials"),
+        ("abfss://container/a", "must have the form abfss://CONTAINER@ACCOUNT"),
+        ("abfss://container@account/a", "must have the form abfss://CONTAINER@ACCOUNT"),
         ("s3://bucket/a?secret_key=hush", "invalid parameter 'secret_key'"),
         ("s3://bucket/a?endpoint_override=u:hush@h", "invalid parameter 'endpoint_override'"),
         ("gs://bucket/a?access_token=hush", "gs takes none"),
@@ -49,6 +51,19 @@ def test_other_urls_are_refused_without_repeating_secrets(url: str, message: str
     with pytest.raises(ConfigurationError, match=message) as raised:
         parse_tier_url(url)
     assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "gs://bucket/a/1%2520.seg",
+        "abfss://container@account.dfs.core.windows.net/a/1%2520.seg",
+        "file:///var/tier/1%2520.seg",
+    ],
+)
+def test_paths_are_those_of_pyarrow(url: str) -> None:
+    fs = pytest.importorskip("pyarrow.fs")
+    assert fs.FileSystem.from_uri(url)[1] == object_path(url)
 
 
 def test_objects_lie_below_the_prefix_and_keep_the_parameters() -> None:

@@ -46,6 +46,8 @@ def parse_tier_url(text: str) -> str:
         raise ConfigurationError("the URL of a directory must have the form file:///DIR")
     if scheme != "file" and not netloc:
         raise ConfigurationError(f"the URL {scheme}:// names no bucket")
+    if scheme in _AZURE and ("@" not in netloc or "." not in host):
+        raise ConfigurationError(f"the URL must have the form {scheme}://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX")
     return parts._replace(path=parts.path.rstrip("/")).geturl()
 
 
@@ -58,7 +60,8 @@ def object_url(tier: str, *names: str) -> str:
 def object_path(url: str) -> str:
     """Return bucket and key of an object as one path, as file systems take it."""
     parts = urlsplit(url)
-    return unquote(parts.netloc + parts.path)
+    bucket = parts.netloc.partition("@")[0] if parts.scheme in _AZURE else parts.netloc
+    return unquote(bucket + parts.path)
 
 
 def displayed(url: str) -> str:
