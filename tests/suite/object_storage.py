@@ -195,6 +195,19 @@ class MemoryObjects:
             self.content[url] += piece
         self.fail("written", url)
 
+    def replace(self, url: str, pieces: Iterable[bytes]) -> None:
+        """See :class:`~fyrehose_twisted.journal.tier.objects.Objects`."""
+        content = b"".join(pieces)
+        self.fail("replace", url)
+        self.content[url] = content
+        self.fail("replaced", url)
+
+    def sizes(self, url: str) -> dict[str, int]:
+        """See :class:`~fyrehose_twisted.journal.tier.objects.Objects`."""
+        self.fail("sizes", url)
+        split = [(name.rpartition("/"), content) for name, content in self.content.items()]
+        return {name: len(content) for (place, _, name), content in split if place == url}
+
     def remove(self, url: str) -> None:
         """See :class:`~fyrehose_twisted.journal.tier.objects.Objects`."""
         self.fail("remove", url)

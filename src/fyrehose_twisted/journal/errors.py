@@ -58,7 +58,7 @@ class JournalDamaged(JournalError):
 
 
 class TierError(JournalError):
-    """A segment in object storage cannot be reached, is missing or has changed. The message names the object."""
+    """A segment or file in object storage cannot be reached, is missing or has changed. The message names it."""
 
 
 class NotFetched(TierError):

@@ -16,6 +16,7 @@ import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.arrow import parquet
+from fyrehose_twisted.journal.arrow.destinations import LocalDestination
 from fyrehose_twisted.journal.arrow.manifest import MANIFEST_NAME, read_manifest
 from fyrehose_twisted.journal.arrow.parquet import Halves, export, halves, split_block
 from fyrehose_twisted.journal.block import Block
@@ -218,7 +219,7 @@ def test_concurrent_exports_to_one_directory_are_refused(journal: Journal, tmp_p
     journal.append(records([1]))
     (tmp_path / "out" / NAME).mkdir(parents=True)
     busy = pytest.raises(JournalInUse, match="another process that writes Parquet")
-    with parquet._locked(tmp_path / "out" / NAME), busy:
+    with LocalDestination(tmp_path / "out" / NAME).lock(), busy:
         Exported(journal)
 
 
@@ -352,7 +353,7 @@ class TestManifest:
 
 
 class TestHalves:
-    def numbers(self, found: Halves) -> list[int]:
+    def numbers(self, found: Halves[Path]) -> list[int]:
         rows = [row for file in found.files for row in pq.read_table(file).to_pylist()]
         return [row["sequence"] for row in [*rows, *found.tail.read_all().to_pylist()]]
 

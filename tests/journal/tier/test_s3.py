@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from threading import Event
 
+import pyarrow.parquet as pq
 import pytest
 from suite.object_storage import (
     BUCKET,
@@ -21,8 +23,9 @@ from suite.object_storage import (
     tier_url,
 )
 
+from fyrehose_twisted.journal.arrow.parquet import export, final_files, halves
 from fyrehose_twisted.journal.errors import JournalError, TierError
-from fyrehose_twisted.journal.format.disk import TIER_LOCK_NAME, LocalDirectory
+from fyrehose_twisted.journal.format.disk import EXPORT_LOCK_NAME, TIER_LOCK_NAME, LocalDirectory
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
@@ -109,6 +112,185 @@ def test_parquet_files_are_written_from_the_tier(s3: S3Server, tmp_path: Path, r
     status, output, _ = run("seal", path, "--parquet", tmp_path / "parquet")
     assert status == 0
     assert f"{COUNT} rows" in output
+
+
+def exported(s3: S3Server) -> list[str]:
+    return sorted(key.rpartition("/")[2] for key in s3.list_objects() if key.startswith("journals/fyrehose-test/"))
+
+
+def read_exported(path: Path, url: str) -> list[int]:
+    """Return the numbers in final Parquet files, followed by those of the journal after them."""
+    with closing(open_reader(path)) as reader:
+        found = halves(reader, url)
+        numbers = [number for file in found.files for number in pq.read_table(file)["sequence"].to_pylist()]
+        return numbers + [int(number) for number in found.tail.read_all()["sequence"].to_pylist()]
+
+
+def test_parquet_files_are_written_to_the_bucket(s3: S3Server, tmp_path: Path, run: Run) -> None:
+    path = make_journal(tmp_path / "journals")
+    place = f"s3://{BUCKET}/journals/fyrehose-test"
+    status, output, errors = run("seal", path, "--parquet", s3.url)
+    assert (status, errors) == (0, "")
+    assert output.splitlines()[1:] == [f"{place}/0-1-{COUNT}.parquet: {COUNT} rows"]
+    assert run("seal", path, "--parquet", s3.url)[1].splitlines()[1:] == []
+    run("seal", path, "--parquet", tmp_path / "lake")
+    table = pq.read_table(tmp_path / "lake" / "fyrehose-test" / f"0-1-{COUNT}.parquet")
+    assert pq.read_table(s3.url.replace("/journals", "/journals/fyrehose-test")).equals(table)
+    with closing(open_journal(path.parent, STREAM)) as journal:
+        journal.append([Record(STREAM, 0, COUNT + 1, 1, b"later")])
+        journal.commit()
+    status, output, _ = run("tier", path, "--to", s3.url.replace("/journals", "/moved"), "--parquet", s3.url)
+    assert status == 0
+    assert output.splitlines()[0] == f"{place}/0-1-{COUNT + 1}.parquet: {COUNT + 1} rows"
+    assert " segments of " in output.splitlines()[-1]
+    assert exported(s3) == [f"0-1-{COUNT + 1}.parquet", "_manifest.json"]
+    assert read_exported(path, s3.url) == list(range(1, COUNT + 2))
+
+
+def test_two_exports_of_a_journal_to_buckets_exclude_each_other(s3: S3Server, tmp_path: Path, run: Run) -> None:
+    path = make_journal(tmp_path)
+    lock = LocalDirectory(path).lock(EXPORT_LOCK_NAME)
+    status, _, errors = run("seal", path, "--parquet", s3.url)
+    lock.close()
+    assert status == 1
+    assert f"another process is exporting {path} to object storage" in errors
+    assert run("check", path)[0] == 0
+
+
+def test_parquet_credentials_in_the_url_are_refused_before_anything_is_done(tmp_path: Path, run: Run) -> None:
+    path = make_journal(tmp_path)
+    local = segments(path)
+    for command in (["seal"], ["tier", "--to", f"file://{tmp_path}/bucket"]):
+        status, output, errors = run(*command, path, "--parquet", "s3://AKIA:hush@bucket/lake")
+        assert (status, output) == (1, "")
+        assert "has credentials" in errors
+        assert "hush" not in errors
+    assert segments(path) == local
+
+
+EXPORT = """
+import sys
+from pathlib import Path
+from fyrehose_twisted.journal.arrow.parquet import export
+from fyrehose_twisted.journal.reader import open_reader
+reader = open_reader(Path(sys.argv[1]))
+export(reader, sys.argv[2], numbers=100, on_message=print)
+"""
+
+
+def run_export(path: Path, url: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", EXPORT, str(path), url]
+    return subprocess.Popen(command, env=storage_environment(), stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "where", "final"),
+    [
+        ("POST", "0-101-200.parquet?uploads", 100),
+        ("POST", "0-101-200.parquet?uploadId=", 100),
+        ("HEAD", "0-101-200.parquet", 100),
+        ("GET", "0-101-200.parquet", 100),
+        ("POST", "_manifest.json?uploadId=", 0),
+        ("HEAD", "_manifest.json", 100),
+    ],
+)
+def test_a_killed_export_leaves_nothing_that_is_taken_for_a_file(
+    s3: S3Server, tmp_path: Path, method: str, where: str, final: int
+) -> None:
+    path = make_journal(tmp_path)
+    reached, go_on = Event(), Event()
+
+    def hold(seen: str, target: str) -> int | None:
+        if seen != method or where not in target:
+            return None
+        reached.set()
+        go_on.wait()
+        return 500  # The process was killed before this request.
+
+    faults = Faults(before=hold)
+    with s3_proxy(s3, faults) as port:
+        process = run_export(path, tier_url(port))
+        try:
+            assert reached.wait(60)
+        finally:
+            process.kill()
+            process.communicate()
+        faults.before = lambda m, p: None
+        with closing(open_reader(path)) as reader:
+            assert sum(file.last + 1 - file.first for file in final_files(reader, s3.url)) == final
+        assert read_exported(path, s3.url) == list(range(1, COUNT + 1))
+        go_on.set()
+    with closing(open_reader(path)) as reader:
+        export(reader, s3.url, numbers=100, on_message=print)
+        assert len(final_files(reader, s3.url)) == 3
+    assert exported(s3) == ["0-1-100.parquet", "0-101-200.parquet", "0-201-300.parquet", "_manifest.json"]
+    assert read_exported(path, s3.url) == list(range(1, COUNT + 1))
+
+
+def test_an_interrupt_from_the_keyboard_does_not_cut_a_manifest(s3: S3Server, tmp_path: Path) -> None:
+    path = make_journal(tmp_path)
+    reached, go_on = Event(), Event()
+
+    def hold(method: str, where: str) -> None:
+        if method == "POST" and "_manifest.json?uploads" in where:
+            reached.set()
+            go_on.wait()
+
+    with s3_proxy(s3, Faults(before=hold)) as port:
+        process = run_export(path, tier_url(port))
+        try:
+            assert reached.wait(60)
+            process.send_signal(signal.SIGINT)
+        finally:
+            go_on.set()
+            _, errors = process.communicate()
+    assert "KeyboardInterrupt" in errors
+    assert read_exported(path, s3.url) == list(range(1, COUNT + 1))
+    with closing(open_reader(path)) as reader:
+        assert [file.last for file in final_files(reader, s3.url)] == [100]
+
+
+def test_an_upload_that_was_altered_is_refused(s3: S3Server, tmp_path: Path, run: Run) -> None:
+    path = make_journal(tmp_path)
+    altered: list[str] = []
+
+    def alter(method: str, where: str) -> None:
+        if method == "HEAD" and where.endswith(".parquet") and not altered:
+            content = s3.request("GET", where)
+            s3.request("PUT", where, content[:200] + bytes([content[200] ^ 1]) + content[201:])
+            altered.append(where)
+
+    with s3_proxy(s3, Faults(before=alter)) as port:
+        status, _, errors = run("seal", path, "--parquet", tier_url(port))
+        assert altered
+        assert status == 1
+        assert f"0-1-{COUNT}.parquet does not read back as it was written" in errors
+        assert exported(s3) == []
+        assert run("seal", path, "--parquet", tier_url(port))[0] == 0
+    assert exported(s3) == [f"0-1-{COUNT}.parquet", "_manifest.json"]
+
+
+@pytest.mark.parametrize("method", ["PUT", "GET"])
+def test_a_failing_server_fails_an_export_and_not_its_readers(s3: S3Server, tmp_path: Path, method: str) -> None:
+    path = make_journal(tmp_path)
+    faults = Faults(before=lambda m, p: 500 if m == method else None)
+    with closing(open_reader(path)) as reader, s3_proxy(s3, faults) as port:
+        try:
+            with pytest.raises(TierError, match=r"cannot be (read|written|listed)"):
+                export(reader, tier_url(port), numbers=100, on_message=print)
+        finally:
+            faults.before = lambda m, p: None
+        assert read_exported(path, s3.url) == list(range(1, COUNT + 1))
+        assert len(export(reader, tier_url(port), numbers=100, on_message=print)) == 3
+    assert read_exported(path, s3.url) == list(range(1, COUNT + 1))
+
+
+def test_a_listing_that_fails_is_not_taken_for_an_empty_bucket(s3: S3Server, tmp_path: Path) -> None:
+    path = make_journal(tmp_path)
+    faults = Faults(before=lambda m, p: 500 if "list-type=2" in p else None)
+    failing = pytest.raises(TierError, match="s3://bucket/journals/fyrehose-test cannot be listed")
+    with closing(open_reader(path)) as reader, s3_proxy(s3, faults) as port, failing:
+        final_files(reader, tier_url(port))
 
 
 def test_a_writer_continues_and_retention_removes_objects(s3: S3Server, tmp_path: Path) -> None:

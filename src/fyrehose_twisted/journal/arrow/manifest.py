@@ -1,6 +1,6 @@
 """Manifest of the Parquet files of a stream, for reading them while more are written.
 
-The manifest ``_manifest.json`` is in the directory of the files; Parquet readers ignore such names. It is replaced
+The manifest ``_manifest.json`` is beside the files; Parquet readers ignore such names. It is replaced
 atomically once the files that it lists are complete and durable. Files marked ``final`` never change again. The last
 file of an epoch may be replaced by a longer one at any time.
 """
@@ -45,21 +45,33 @@ def read_manifest(directory: Path) -> Manifest | None:
 
     :raises JournalError: if it is invalid.
     """
-    path = directory / MANIFEST_NAME
+    path, remedy = directory / MANIFEST_NAME, "`fyrehose journal seal` rewrites it"
     try:
-        content: Any = json.loads(path.read_bytes())
+        data = path.read_bytes()
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        raise JournalError(f"{path} cannot be read: {error}; `fyrehose journal seal` rewrites it") from None
+    except OSError as error:
+        raise JournalError(f"{path} cannot be read: {error}; {remedy}") from None
+    return decode_manifest(data, str(path), remedy)
+
+
+def decode_manifest(data: bytes, where: str, remedy: str) -> Manifest:
+    """Decode a manifest; ``where`` and ``remedy`` complete the messages.
+
+    :raises JournalError: if it is invalid.
+    """
+    try:
+        content: Any = json.loads(data)
+    except ValueError as error:
+        raise JournalError(f"{where} cannot be read: {error}; {remedy}") from None
     try:
         if content["version"] != VERSION:
-            raise JournalError(f"{path} has unsupported version {content['version']}; expected {VERSION}")
+            raise JournalError(f"{where} has unsupported version {content['version']}; expected {VERSION}")
         files = tuple(SealedFile(**{name: file[name] for name in SealedFile._fields}) for file in content["files"])
         tag = None if content["tag"] is None else int(content["tag"], 16)
         return Manifest(str(content["stream"]), tag, files)
     except (KeyError, TypeError, ValueError):
-        raise JournalError(f"{path} is not a valid manifest; `fyrehose journal seal` rewrites it") from None
+        raise JournalError(f"{where} is not a valid manifest; {remedy}") from None
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
@@ -67,11 +79,15 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
     :raises OSError: if that fails. The old manifest is then still in place.
     """
+    replace_file(directory / MANIFEST_NAME, encode_manifest(manifest), directory / f".{MANIFEST_NAME}.tmp")
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Encode a manifest as JSON."""
     content = {
         "version": VERSION,
         "stream": manifest.stream,
         "tag": None if manifest.tag is None else f"{manifest.tag:08x}",
         "files": [file._asdict() for file in manifest.files],
     }
-    temporary = directory / f".{MANIFEST_NAME}.tmp"
-    replace_file(directory / MANIFEST_NAME, json.dumps(content, indent=1).encode(), temporary)
+    return json.dumps(content, indent=1).encode()

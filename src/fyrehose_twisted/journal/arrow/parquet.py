@@ -7,25 +7,24 @@ has no unsigned integers and would convert them to decimals, which are slow to c
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import IJournalReader
-from fyrehose_twisted.journal.arrow.manifest import Manifest, SealedFile, read_manifest, write_manifest
+from fyrehose_twisted.journal.arrow.destinations import Destination, LocalDestination, is_url, open_destination
+from fyrehose_twisted.journal.arrow.manifest import Manifest, SealedFile
 from fyrehose_twisted.journal.block import Block, Numbers
-from fyrehose_twisted.journal.errors import Damage, JournalDamaged, JournalError, JournalInUse
+from fyrehose_twisted.journal.errors import Damage, JournalDamaged, JournalError
 from fyrehose_twisted.journal.format.layout import directory_name
 from fyrehose_twisted.journal.format.segment_header import different_tags
-from fyrehose_twisted.process.atomic_file import sync_directory
+from fyrehose_twisted.journal.tier.location import object_url
+from fyrehose_twisted.journal.tier.objects import Objects
 
 NUMBERS_PER_FILE = 1_000_000
 """Rows of a file."""
@@ -39,7 +38,9 @@ ARRAY_BYTES = 2**30
 LOST_CHUNK = 65_536
 
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)\.parquet")
-_LOCK = ".lock"
+
+AnyPlace = TypeVar("AnyPlace", Path, str)
+"""A directory, or a URL of object storage."""
 
 
 class WrittenFile(NamedTuple):
@@ -64,84 +65,106 @@ class ExportedFile(NamedTuple):
 
 def export(
     reader: IJournalReader,
-    out: Path,
+    out: Path | str,
     *,
     numbers: int = NUMBERS_PER_FILE,
     on_message: Callable[[str], object],
     progress: Callable[[int], object] | None = None,
+    objects: Objects | None = None,
 ) -> list[WrittenFile]:
     """Write the records below the watermark that are not in files yet; return the files written.
 
-    :param out: directory with one subdirectory for each stream.
+    Each file that goes to object storage is first written to a temporary file here, and read back after its upload.
+
+    :param out: directory with one subdirectory for each stream, or the URL of a bucket and prefix, such as
+        ``s3://bucket/prefix``. A URL requires that no other process exports to it; see
+        :func:`~fyrehose_twisted.journal.tier.mover.lock_export`.
     :param numbers: rows of a file. It must not change for a directory.
     :param on_message: called with a line about each range that gets no file, as it is lost or no longer kept.
     :param progress: called with the number of rows written since the last call.
-    :raises ConfigurationError: if pyarrow is not installed.
+    :param objects: access to object storage; by default, through pyarrow.
+    :raises ConfigurationError: if pyarrow is not installed, or the URL is invalid or has credentials.
     :raises JournalDamaged: if a part is damaged. The file that would contain it is not written.
     :raises JournalInUse: if another process writes to the same directory.
     :raises JournalError: if the directory has files of another journal.
-    :raises OSError: if a file cannot be written.
+    :raises TierError: if the object storage fails, or an object does not read back as it was written.
+    :raises OSError: if a local file cannot be written.
     """
-    return _Export(reader, out, numbers, on_message, progress).run()
+    return _Export(reader, open_destination(out, reader.stream, objects), numbers, on_message, progress).run()
 
 
 def exported_files(directory: Path) -> list[ExportedFile]:
     """Return the files of one stream in order. Of two with the same start, which a crash may leave, take the longer."""
-    longest = {(file.epoch, file.first): file for file in sorted(_files_in(directory))}
-    return list(longest.values())
+    return _longest(LocalDestination(directory).names())
 
 
-class Halves(NamedTuple):
+def _longest(names: Iterable[str]) -> list[ExportedFile]:
+    return list({(file.epoch, file.first): file for file in sorted(_parse_names(names))}.values())
+
+
+class Halves(NamedTuple, Generic[AnyPlace]):
     """A stream in two parts, neither of which changes any more."""
 
-    files: list[Path]
-    """Final Parquet files."""
+    files: list[AnyPlace]
+    """Final Parquet files, as paths or URLs."""
     tail: Any
     """Later records, as a :class:`pyarrow.RecordBatchReader`."""
 
 
-def halves(reader: IJournalReader, out: Path, *, epoch: int | None = None) -> Halves:
+def halves(reader: IJournalReader, out: AnyPlace, *, epoch: int | None = None) -> Halves[AnyPlace]:
     """Return the final Parquet files of an epoch, and the later records from the journal itself.
 
     Both can be read while :func:`export` runs and while the journal is being written.
 
-    :param out: directory that was given to :func:`export`.
+    :param out: directory or URL that was given to :func:`export`.
     :param epoch: epoch to read; ``None`` for the latest.
     :raises JournalError: if the files belong to another journal.
+    :raises TierError: if the object storage fails, or has another file than the one that was verified.
     """
     epoch = max(reader.epochs(), default=0) if epoch is None else epoch
-    files, directory = final_files(reader, out), out / directory_name(reader.stream)
-    chosen = [file for file in files if file.epoch == epoch]
+    chosen = [file for file in final_files(reader, out) if file.epoch == epoch]
     tail = reader.to_arrow(epoch=epoch, first=chosen[-1].last + 1 if chosen else None)
-    return Halves([directory / file.name for file in chosen], tail)
+    return Halves([place_of(out, reader.stream, file.name) for file in chosen], tail)
 
 
-def final_files(reader: IJournalReader, out: Path) -> list[ExportedFile]:
+def final_files(reader: IJournalReader, out: Path | str, *, objects: Objects | None = None) -> list[ExportedFile]:
     """Return the final files of a stream in order.
 
     A file that may be replaced is included only if the journal no longer keeps its records.
 
+    :param out: directory or URL that was given to :func:`export`.
+    :param objects: access to object storage; by default, through pyarrow.
     :raises JournalError: if the files belong to another journal.
+    :raises TierError: if the object storage fails, or has another file than the one that was verified.
     """
-    directory = out / directory_name(reader.stream)
-    manifest = read_manifest(directory)
+    destination = open_destination(out, reader.stream, objects)
+    manifest = destination.read_manifest()
     if manifest is None:
-        return exported_files(directory)
-    _check_tag(directory, manifest, reader, "Read without these files")
+        return _longest(destination.names())
+    _check_tag(destination, manifest, reader, "Read without these files")
     found = []
     for file in manifest.files:
         bounds = reader.bounds(file.epoch)
-        is_there = (directory / file.name).exists()
-        if is_there and (file.final or bounds is None or bounds.first > file.first):
+        is_chosen = file.final or bounds is None or bounds.first > file.first
+        if is_chosen and destination.holds(file):
             found.append(ExportedFile(file.epoch, file.first, file.last))
     return found
 
 
-def _check_tag(directory: Path, manifest: Manifest, reader: IJournalReader, hint: str) -> None:
+def place_of(out: AnyPlace, stream: str, name: str) -> AnyPlace:
+    """Return the path or URL of an exported file."""
+    if isinstance(out, Path):
+        return out / directory_name(stream) / name
+    if is_url(out):
+        return object_url(out, directory_name(stream), name)
+    return str(Path(out) / directory_name(stream) / name)
+
+
+def _check_tag(destination: Destination, manifest: Manifest, reader: IJournalReader, hint: str) -> None:
     if different_tags(manifest.tag, reader.tag):
         raise JournalError(
-            f"{directory} has files of another journal of {manifest.stream}, with tag {manifest.tag or 0:08x} instead"
-            f" of {reader.tag:08x} and unrelated numbers. {hint}"
+            f"{destination.label()} has files of another journal of {manifest.stream}, with tag"
+            f" {manifest.tag or 0:08x} instead of {reader.tag:08x} and unrelated numbers. {hint}"
         )
 
 
@@ -163,46 +186,57 @@ class _Export:
     def __init__(
         self,
         reader: IJournalReader,
-        out: Path,
+        destination: Destination,
         numbers: int,
         on_message: Callable[[str], object],
         progress: Callable[[int], object] | None,
     ) -> None:
         self._reader, self._numbers, self._on_message, self._progress = reader, numbers, on_message, progress
-        self._directory = out / directory_name(reader.stream)
+        self._destination = destination
         self._arrow = load_pyarrow()
 
     def run(self) -> list[WrittenFile]:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        with _locked(self._directory):
+        with self._destination.lock():
             before = self._check_owner()
             written = [file for epoch in self._reader.epochs() for file in self._write_epoch(epoch)]
             if before is None:  # No files, or files of an earlier release.
                 self._write_manifest()
+            self._remove_leftovers()
             return written
 
     def _check_owner(self) -> Manifest | None:
         try:
-            manifest = read_manifest(self._directory)
+            manifest = self._destination.read_manifest()
         except JournalError:
+            if not self._destination.complete_names_only:
+                raise
             return None  # It will be rewritten.
         if manifest is not None:
-            _check_tag(self._directory, manifest, self._reader, "Write to another directory")
+            _check_tag(self._destination, manifest, self._reader, "Write to another directory")
         return manifest
 
+    def _remove_leftovers(self) -> None:
+        """Remove what interrupted runs left, unless the journal may not have its records any more."""
+        known = _longest(self._destination.names())
+        for file in _parse_names(self._destination.leftovers()):
+            if any(one.epoch == file.epoch and one.first <= file.first and file.last <= one.last for one in known):
+                self._destination.remove(file.name)
+            else:
+                self._on_message(f"{self._destination.label(file.name)} is not in the manifest; readers ignore it")
+
     def _write_manifest(self) -> None:
-        files = exported_files(self._directory)
+        files = _longest(self._destination.names())
         ends = {file.epoch: file for file in files}
         found = [
             SealedFile(
                 file.name,
                 *file,
-                bytes=(self._directory / file.name).stat().st_size,
+                bytes=self._destination.size(file.name),
                 final=file is not ends[file.epoch] or file.last - file.first + 1 >= self._numbers,
             )
             for file in files
         ]
-        write_manifest(self._directory, Manifest(self._reader.stream, self._reader.tag, tuple(found)))
+        self._destination.write_manifest(Manifest(self._reader.stream, self._reader.tag, tuple(found)))
 
     def _write_epoch(self, epoch: int) -> Iterator[WrittenFile]:
         bounds = self._reader.bounds(epoch)
@@ -227,7 +261,7 @@ class _Export:
         files = self._files(epoch)
         for file in files:
             if any(other.first == file.first and other.last > file.last for other in files):
-                os.unlink(self._directory / file.name)  # Left by a crash before this step.
+                self._destination.remove(file.name)  # Left by a crash before this step.
         if not files:
             return start, None
         newest = max(files, key=lambda file: (file.first, file.last))
@@ -239,22 +273,14 @@ class _Export:
         return at, newest if at == newest.first else None
 
     def _files(self, epoch: int) -> list[ExportedFile]:
-        return [file for file in _files_in(self._directory) if file.epoch == epoch]
+        return [file for file in _parse_names(self._destination.names()) if file.epoch == epoch]
 
     def _write(self, file: ExportedFile, lost: list[tuple[int, int]], partial: ExportedFile | None) -> WrittenFile:
-        path = self._directory / file.name
-        temporary = self._directory / f".{file.name}.tmp"  # Spark and similar readers ignore such names.
-        with open(temporary, "wb") as output:
-            rows = self._write_rows(output, file, lost)
-            output.flush()
-            os.fsync(output.fileno())
-        os.rename(temporary, path)
-        sync_directory(self._directory)
+        rows = self._destination.write(file.name, lambda output: self._write_rows(output, file, lost))
         self._write_manifest()
         if partial is not None and partial != file:
-            os.unlink(self._directory / partial.name)
-            sync_directory(self._directory)
-        return WrittenFile(str(path), rows)
+            self._destination.remove(partial.name)
+        return WrittenFile(self._destination.label(file.name), rows)
 
     def _write_rows(self, output: Any, file: ExportedFile, lost: list[tuple[int, int]]) -> int:
         arrow = self._arrow
@@ -375,18 +401,5 @@ def split_block(block: Block, limit: int = ARRAY_BYTES) -> Iterator[Block]:
         low = high
 
 
-def _files_in(directory: Path) -> list[ExportedFile]:
-    names = os.listdir(directory) if directory.is_dir() else []
+def _parse_names(names: Iterable[str]) -> list[ExportedFile]:
     return [ExportedFile(*map(int, found.groups())) for name in names if (found := _NAME.fullmatch(name))]
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise JournalInUse(f"{directory} is in use by another process that writes Parquet files there") from None
-    finally:
-        os.close(descriptor)

@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,13 +96,24 @@ def add_parser(
     )
     repair.add_argument("--dry-run", action="store_true", help="change nothing; report what would be done")
     seal = command("seal", _seal, "Seal the active segment and compact all segments.")
-    seal.add_argument("--parquet", type=Path, metavar="DIR", help="also write Parquet files below this directory")
+    seal.add_argument(
+        "--parquet",
+        type=_parse_place,
+        metavar="DIR",
+        help="also write Parquet files below this directory, or a bucket and prefix such as s3://bucket/lake",
+    )
     tier = command("tier", _tier, "Move compacted segments to object storage, and keep reading them from there.")
     tier.add_argument(
         "--to", dest="tier", required=True, metavar="URL", help="bucket and prefix, such as s3://bucket/journals"
     )
     tier.add_argument(
         "--after", default="0", metavar="AGE", help="move only segments older than AGE, such as 1d [%(default)s]"
+    )
+    tier.add_argument(
+        "--parquet",
+        type=_parse_place,
+        metavar="DIR",
+        help="first write Parquet files below this directory, or a bucket and prefix such as s3://bucket/lake",
     )
     return parser
 
@@ -306,14 +317,12 @@ def _repair(options: argparse.Namespace, path: Path) -> int:
 
 
 def _seal(options: argparse.Namespace, path: Path) -> int:
-    from fyrehose_twisted.journal.arrow.parquet import export, load_pyarrow
     from fyrehose_twisted.journal.errors import JournalInUse
     from fyrehose_twisted.journal.tier.directory import open_directory
     from fyrehose_twisted.journal.upkeep.seal import seal
     from fyrehose_twisted.wording import pluralize
 
-    if options.parquet is not None:
-        load_pyarrow()  # Fail before the long work if it is not installed.
+    _check_parquet(options)
     with _open_readers(options, path) as reader:
         stream, wrap = reader.stream, reader.wrap
     try:
@@ -323,20 +332,49 @@ def _seal(options: argparse.Namespace, path: Path) -> int:
         if options.parquet is None:
             raise
         print_error(f"{path} is open for writing in another process; its segments are not compacted")
-    if options.parquet is not None:
-        with _open_readers(options, path) as reader:
-            for file in export(reader, options.parquet, on_message=lambda text: print_error(f"{path}: {text}")):
-                print(f"{file.name}: {pluralize(file.rows, 'row')}")
+    _export(options, path)
     return 0
+
+
+def _check_parquet(options: argparse.Namespace) -> None:
+    """Fail before long work if Parquet files cannot be written."""
+    from fyrehose_twisted.journal.arrow.destinations import is_url
+    from fyrehose_twisted.journal.arrow.parquet import load_pyarrow
+    from fyrehose_twisted.journal.tier.location import parse_tier_url
+
+    if options.parquet is not None:
+        load_pyarrow()
+        if is_url(options.parquet):
+            parse_tier_url(options.parquet)
+
+
+def _export(options: argparse.Namespace, path: Path) -> None:
+    """Write Parquet files, if the options ask for them."""
+    from fyrehose_twisted.journal.arrow.destinations import is_url
+    from fyrehose_twisted.journal.arrow.parquet import export
+    from fyrehose_twisted.journal.tier.mover import lock_export
+    from fyrehose_twisted.wording import pluralize
+
+    if options.parquet is None:
+        return
+    lock = lock_export(path) if is_url(options.parquet) else nullcontext()
+    with lock, _open_readers(options, path) as reader:
+        for file in export(reader, options.parquet, on_message=lambda text: print_error(f"{path}: {text}")):
+            print(f"{file.name}: {pluralize(file.rows, 'row')}")
 
 
 def _tier(options: argparse.Namespace, path: Path) -> int:
     from fyrehose_twisted.journal.cli.tier import move_segments
     from fyrehose_twisted.journal.retention import parse_age
+    from fyrehose_twisted.journal.tier.location import parse_tier_url
 
+    _check_parquet(options)
     with _open_readers(options, path):
         pass  # It is a journal, and of that stream.
-    return 0 if move_segments(path, options.tier, parse_age(options.after), print, print_error) else 1
+    age = parse_age(options.after)
+    parse_tier_url(options.tier)
+    _export(options, path)
+    return 0 if move_segments(path, options.tier, age, print, print_error) else 1
 
 
 @contextmanager
@@ -350,6 +388,10 @@ def _progress_bar(path: Path) -> Iterator[tuple[Callable[[str], None], Callable[
     total += tiered_bytes(path)
     with ProgressBar(total=total, leave=False, desc=path.name, unit="B", unit_scale=True) as bar:
         yield lambda line: ProgressBar.write(line, file=sys.stdout), bar.update
+
+
+def _parse_place(text: str) -> Path | str:
+    return text if "://" in text else Path(text)
 
 
 def _parse_position(text: str) -> StreamPosition:

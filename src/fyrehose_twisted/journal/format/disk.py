@@ -13,8 +13,8 @@ from fyrehose_twisted.effects import Datagram
 from fyrehose_twisted.interfaces import IDirectory, IFile
 from fyrehose_twisted.process.atomic_file import sync_directory
 
-LOCK_NAME, TIER_LOCK_NAME = "lock", "tier.lock"
-"""Locks of the process that writes the journal, and of the one that moves its segments to object storage."""
+LOCK_NAME, TIER_LOCK_NAME, EXPORT_LOCK_NAME = "lock", "tier.lock", "parquet.lock"
+"""Locks of the processes that write the journal, move its segments to object storage, and write Parquet files there."""
 
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
@@ -98,7 +98,7 @@ class LocalDirectory:
         return sorted(
             entry.name
             for entry in os.scandir(self.path)
-            if entry.is_file() and entry.name not in (LOCK_NAME, TIER_LOCK_NAME)
+            if entry.is_file() and entry.name not in (LOCK_NAME, TIER_LOCK_NAME, EXPORT_LOCK_NAME)
         )
 
     def open(self, name: str, *, writable: bool = False, create: bool = False) -> LocalFile:

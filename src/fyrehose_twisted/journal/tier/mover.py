@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fyrehose_twisted.interfaces import IDirectory, IFile
 from fyrehose_twisted.journal.errors import JournalError, JournalInUse, TierError
-from fyrehose_twisted.journal.format.disk import TIER_LOCK_NAME, LocalDirectory
+from fyrehose_twisted.journal.format.disk import EXPORT_LOCK_NAME, TIER_LOCK_NAME, LocalDirectory
 from fyrehose_twisted.journal.format.layout import directory_name
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.format.segment_header import (
@@ -32,9 +32,7 @@ from fyrehose_twisted.journal.tier.entry import (
 )
 from fyrehose_twisted.journal.tier.location import displayed, object_url, parse_tier_url
 from fyrehose_twisted.journal.tier.objects import Objects
-
-VERIFIED_BYTES = 8 * BLOCK_BYTES
-"""Bytes that one request reads back."""
+from fyrehose_twisted.journal.tier.read_back import reads_back
 
 
 @dataclass
@@ -60,11 +58,28 @@ def lock_tier(path: Path) -> Iterator[LocalDirectory]:
     :raises JournalInUse: if another process does so.
     :raises JournalError: if it cannot be locked.
     """
+    with _locked(path, TIER_LOCK_NAME, f"another process is moving segments of {path} to object storage") as directory:
+        yield directory
+
+
+@contextmanager
+def lock_export(path: Path) -> Iterator[LocalDirectory]:
+    """Lock the journal at ``path`` against other processes that export it to object storage; yield its directory.
+
+    :raises JournalInUse: if another process does so.
+    :raises JournalError: if it cannot be locked.
+    """
+    with _locked(path, EXPORT_LOCK_NAME, f"another process is exporting {path} to object storage") as directory:
+        yield directory
+
+
+@contextmanager
+def _locked(path: Path, name: str, taken: str) -> Iterator[LocalDirectory]:
     directory = LocalDirectory(path)
     try:
-        lock = directory.lock(TIER_LOCK_NAME)
+        lock = directory.lock(name)
     except BlockingIOError:
-        raise JournalInUse(f"another process is moving segments of {path} to object storage") from None
+        raise JournalInUse(taken) from None
     except OSError as error:
         raise JournalError(f"{path} cannot be locked: {error.strerror}") from error
     with closing(lock):
@@ -210,13 +225,7 @@ class SegmentMover:
 
     def _verify(self, entry: TierEntry) -> None:
         """Read a copy back. :raises TierError: if it is not what was written."""
-        reader = self._objects.open(entry.url)
-        content = ContentDigest()
-        for offset in range(0, entry.size, VERIFIED_BYTES):
-            data = memoryview(reader.read(offset, min(VERIFIED_BYTES, entry.size - offset)))
-            for start in range(0, len(data), BLOCK_BYTES):
-                content.add(data[start : start + BLOCK_BYTES])
-        if (reader.size(), content.size, content.hexdigest()) != (entry.size, entry.size, entry.sha256):
+        if not reads_back(self._objects, entry.url, entry.size, entry.sha256):
             raise TierError(
                 f"object {displayed(entry.url)} does not read back as it was written;"
                 f" {segment_name(entry.number, FULL_SUFFIX)} stays in {self.directory}"

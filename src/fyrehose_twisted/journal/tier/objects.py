@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -32,13 +33,19 @@ class ObjectReader(Protocol):
 
 
 class Objects(Protocol):
-    """Object storage. Objects are named by URL and never change."""
+    """Object storage. Objects are named by URL; only :meth:`replace` changes one."""
 
     def open(self, url: str) -> ObjectReader:
         """Open an object for reading. :raises TierError: if it is missing or cannot be read."""
 
     def write(self, url: str, pieces: Iterable[bytes]) -> None:
         """Create an object. If this fails, there may be an incomplete one. :raises TierError: if it fails."""
+
+    def replace(self, url: str, pieces: Iterable[bytes]) -> None:
+        """Create or replace an object. Readers see the old or the new one. :raises TierError: if it fails."""
+
+    def sizes(self, url: str) -> dict[str, int]:
+        """Return names and sizes of the objects directly below ``url``. :raises TierError: if they cannot be listed."""
 
     def remove(self, url: str) -> None:
         """Remove an object, if it exists. :raises TierError: if it cannot be removed."""
@@ -58,9 +65,7 @@ class ArrowObjects:
         try:
             return _ArrowReader(url, self._file_system(url).open_input_file(object_path(url)))
         except FileNotFoundError:
-            raise TierError(
-                f"object {displayed(url)} is missing, although the journal has moved a segment there"
-            ) from None
+            raise TierError(f"object {displayed(url)} is missing, although it was written there") from None
         except OSError as error:
             raise _unreadable(url, error) from error
 
@@ -78,6 +83,31 @@ class ArrowObjects:
                 _sync_file(path)
         except OSError as error:
             raise TierError(f"object {displayed(url)} cannot be written: {_reason(error)}") from error
+
+    def replace(self, url: str, pieces: Iterable[bytes]) -> None:
+        """See :class:`Objects`. A scheme of fsspec is as atomic as its file system."""
+        if urlsplit(url).scheme == "file":
+            place, _, name = url.rpartition("/")
+            temporary = f"{place}/.{name}.tmp"  # Readers of Parquet ignore such names.
+            self.write(temporary, pieces)
+            try:
+                os.replace(object_path(temporary), object_path(url))
+                sync_directory(Path(object_path(url)).parent)
+            except OSError as error:
+                raise TierError(f"object {displayed(url)} cannot be written: {_reason(error)}") from error
+            return
+        # pyarrow completes an upload that an exception interrupts. KeyboardInterrupt is raised in the main thread only.
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(self.write, url, pieces).result()
+
+    def sizes(self, url: str) -> dict[str, int]:
+        """See :class:`Objects`."""
+        try:
+            selector = load_pyarrow_fs().FileSelector(object_path(url), allow_not_found=True)
+            found = self._file_system(url).get_file_info(selector)
+        except OSError as error:
+            raise TierError(f"{displayed(url)} cannot be listed: {_reason(error)}") from error
+        return {info.base_name: info.size for info in found if info.is_file}
 
     def remove(self, url: str) -> None:
         """See :class:`Objects`."""
