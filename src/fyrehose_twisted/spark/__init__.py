@@ -33,12 +33,14 @@ def read_journal(
     """Return the records of journals as a table.
 
     :param paths: journal directories; to read from journal servers, pass none and ``journal="HOST:PORT,..."``.
-    :param parquet: the directory to which ``fyrehose journal seal --parquet`` exported these journals. Spark reads
-        the exported records natively, which is faster; the source reads only later records.
+    :param parquet: the directory, or the URL of object storage such as ``s3://bucket/prefix``, to which ``fyrehose
+        journal seal --parquet`` exported these journals. Spark reads the exported records natively, which is faster;
+        the source reads only later records.
     :param columns: column names; by default those of :data:`~fyrehose_twisted.journal.arrow.schema.RECORD`.
     :param options: other options of the source.
     :raises ConfigurationError: if ``parquet`` is combined with several journals of a stream, a start, or columns
-        that the files lack. Spark raises other errors itself, as for any source.
+        that the files lack, or if Spark has no file system for the URL. Spark raises other errors itself, as for any
+        source.
     """
     from fyrehose_twisted.journal.arrow.schema import RECORD
     from fyrehose_twisted.spark.source.parquet_union import read_with_parquet

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.journal.arrow.parquet import ExportedFile, final_files
+from fyrehose_twisted.journal.arrow.destinations import is_url
+from fyrehose_twisted.journal.arrow.parquet import ExportedFile, final_files, place_of
 from fyrehose_twisted.journal.arrow.schema import RECORD, ddl
 from fyrehose_twisted.journal.errors import NotInJournal
-from fyrehose_twisted.journal.format.layout import directory_name
+from fyrehose_twisted.journal.tier.location import parse_tier_url
+from fyrehose_twisted.journal.tier.objects import ArrowObjects
 from fyrehose_twisted.spark.source.journal_locations import JournalLocation, cached_reader
+from fyrehose_twisted.spark.source.object_paths import hadoop_options, require_file_system, spark_path
 from fyrehose_twisted.spark.source.options import EARLIEST, ReadBound, read_options
 
 if TYPE_CHECKING:
@@ -25,8 +27,11 @@ def read_with_parquet(
     """Return the records of journals; see :func:`~fyrehose_twisted.spark.read_journal`.
 
     :param given: options of the source.
-    :raises ConfigurationError: if the files lack a column, a start is given, or a stream has two journals.
+    :param parquet: directory or URL of the exported files.
+    :raises ConfigurationError: if the files lack a column, a start is given, a stream has two journals, or Spark has
+        no file system for the URL.
     :raises JournalError: if the files were exported from another journal.
+    :raises TierError: if the object storage fails, or has another file than the one that was verified.
     :raises NotInJournal: if numbers are missing between files.
     """
     missing = [name for name in columns if name not in RECORD]
@@ -39,20 +44,25 @@ def read_with_parquet(
     streams = [origin.stream for origin in origins]
     if len(set(streams)) < len(streams):
         raise ConfigurationError("parquet= requires a single journal per stream: files do not name their journal")
+    objects, settings = ArrowObjects(), {}
+    if is_url(parquet):
+        parquet = parse_tier_url(parquet)
+        require_file_system(spark, parquet)
+        settings = hadoop_options(parquet)
     paths: list[str] = []
     starts: dict[str, dict[str, int]] = {}
     for origin in origins:
-        directory = Path(parquet) / directory_name(origin.stream)
         ends = starts.setdefault(origin.stream, {})
-        for file in final_files(cached_reader(origin), Path(parquet)):
+        for file in final_files(cached_reader(origin), parquet, objects=objects):
             if options.fail_on_data_loss:
                 _check_contiguous(origin, file, ends.get(str(file.epoch), file.first))
-            paths.append(str(directory / file.name))
+            place = place_of(parquet, origin.stream, file.name)
+            paths.append(spark_path(place) if is_url(parquet) else str(place))
             ends[str(file.epoch)] = file.last + 1
     source = spark.read.format("fyrehose").options(**given, columns=",".join(columns))
     if not paths:
         return source.load()
-    files = spark.read.schema(ddl(RECORD)).parquet(*paths).select(*columns)
+    files = spark.read.options(**settings).schema(ddl(RECORD)).parquet(*paths).select(*columns)
     return files.unionAll(source.option("startingOffsets", json.dumps(starts)).load())
 
 
