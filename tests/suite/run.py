@@ -197,6 +197,7 @@ class Run:
         )
         self._processes.append(process)
         assert process.stdout is not None
+        last = ""
         with process.stdout:
             for line in map(str.rstrip, process.stdout):
                 heading = line.startswith("===") and "test session starts" not in line
@@ -205,7 +206,9 @@ class Run:
                     part.said.append(line)
                 elif line and not line.startswith("==="):
                     self._tell(line)
+                last = line or last
         part.status = process.wait()
+        part.said += said_of_end(part.name, part.status, last)
         part.report = Report.read(path)
         return part
 
@@ -243,6 +246,17 @@ class Run:
                 seconds[test.partition("::")[0]] += took
         durations = recorded() | {self.suite.name: {file: round(seconds[file], 2) for file in sorted(seconds)}}
         DURATIONS.write_text(json.dumps(durations, indent=1) + "\n")
+
+
+def said_of_end(name: str, status: int, last: str) -> list[str]:
+    """Return what to say of a pytest that did not report its failures itself.
+
+    :param last: its last line.
+    """
+    if status in (0, 1):
+        return []
+    how = signal.Signals(-status).name if status < 0 else f"status {status}"
+    return [f"{name}: pytest ended with {how} after {last!r}"]
 
 
 def main() -> int:
