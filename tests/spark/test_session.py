@@ -125,6 +125,13 @@ def test_an_invalid_spark_master_is_refused(master: str) -> None:
         make_session("x", master)
 
 
+@pytest.mark.parametrize("name", ["SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"])
+def test_a_variable_that_selects_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "sc://host")
+    with pytest.raises(ConfigurationError, match=f"^{name}=sc://host selects Spark Connect, .* unset {name}"):
+        make_session("x")
+
+
 @pytest.mark.extended
 def test_a_java_that_exits_at_once_is_reported_in_one_line() -> None:
     arguments = ["sql", "select 1", "--conf", "spark.driver.memory=x"]

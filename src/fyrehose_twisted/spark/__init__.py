@@ -67,7 +67,9 @@ def query_journal(
     from fyrehose_twisted.journal.arrow.schema import RECORD
     from fyrehose_twisted.spark.source.pruning import query_pruned
 
-    def load(some: Iterable[str]) -> DataFrame:
-        return read_journal(spark, *paths, columns=tuple(some), **{"pushdown": "true", **options})
+    allowed = options.pop("pushdown", "true")
+
+    def load(some: Iterable[str], pushdown: bool) -> DataFrame:
+        return read_journal(spark, *paths, columns=tuple(some), pushdown=allowed if pushdown else "false", **options)
 
     return query_pruned(spark, query.strip().removesuffix(";"), "records", load, columns or RECORD)

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from fyrehose_twisted.spark.connect import is_connect
 from fyrehose_twisted.spark.session import QUIET
 from fyrehose_twisted.wording import pluralize
 
@@ -40,7 +41,8 @@ def stream_progress(spark: SparkSession, label: str = "batch") -> Iterator[None]
     finally:
         with suppress(Exception):  # The session may have been stopped meanwhile.
             # Another thread delivers the last report of a query after its end.
-            spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(DELIVERY_TIMEOUT)
+            if not is_connect(spark):
+                spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(DELIVERY_TIMEOUT)
             spark.streams.removeListener(listener)
 
 

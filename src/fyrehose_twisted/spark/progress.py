@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
+from fyrehose_twisted.spark.connect import is_connect
 from fyrehose_twisted.spark.session import QUIET
 from fyrehose_twisted.wording import pluralize
 
@@ -91,10 +92,12 @@ class ProgressLine:
 def show_progress(spark: SparkSession, label: str, total_rows: int = 0) -> Iterator[None]:
     """Show the progress of jobs that this thread starts in the block, unless the session was opened with ``--quiet``.
 
+    A session of Spark Connect does not give the progress of its server, so nothing is shown.
+
     :param label: one or two words for the activity.
     :param total_rows: expected number of rows; 0 if unknown.
     """
-    if spark.conf.get(QUIET, "false") == "true":
+    if is_connect(spark) or spark.conf.get(QUIET, "false") == "true":
         yield
         return
     context = spark.sparkContext

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
 from fyrehose_twisted.process.secret import read_secret
+from fyrehose_twisted.spark.connect import require_classic_environment
 from fyrehose_twisted.spark.errors import innermost_cause
 from fyrehose_twisted.spark.java import java_home
 
@@ -154,7 +155,8 @@ def make_session(
     :param conf: settings that override the defaults.
     :param log: let Spark, and Python workers in local mode, write to standard error. Otherwise they are silent; their
         failures are raised in any case.
-    :raises ConfigurationError: if Spark or Java is missing or does not start, or ``master`` is invalid.
+    :raises ConfigurationError: if Spark or Java is missing or does not start, ``master`` is invalid, or an environment
+        variable selects Spark Connect.
     :raises OperationalError: if the master cannot be reached.
     """
     require_spark()
@@ -163,9 +165,10 @@ def make_session(
 
     if not _MASTER_PATTERN.fullmatch(master):
         raise ConfigurationError(
-            f"master {master!r} is none of local[N], spark://HOST:PORT, yarn and k8s://URL;"
-            " Spark Connect servers (sc://) are not supported"
+            f"master {master!r} is none of local[N], spark://HOST:PORT, yarn and k8s://URL; the commands do not support"
+            " Spark Connect servers (sc://): name the server's own master, or use read_journal in Python"
         )
+    require_classic_environment()
     settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     if is_local(master):
         settings |= _local_settings()

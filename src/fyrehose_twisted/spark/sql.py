@@ -97,9 +97,9 @@ def run(options: argparse.Namespace) -> int:
 
             given = reader_options(origins, options.secret_file)
 
-            def load(columns: Iterable[str]) -> DataFrame:
+            def load(columns: Iterable[str], pushdown: bool) -> DataFrame:
                 read = spark.read.format("fyrehose").options(**given)
-                return read.options(columns=",".join(columns), pushdown="true").load()
+                return read.options(columns=",".join(columns), pushdown=str(pushdown).lower()).load()
 
             found = query_pruned(spark, text, RECORDS, load)
         else:

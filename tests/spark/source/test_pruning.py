@@ -12,7 +12,7 @@ from fyrehose_twisted.journal.arrow.schema import RECORD
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.upkeep.seal import seal
 from fyrehose_twisted.spark import query_journal, read_journal
-from fyrehose_twisted.spark.source.pruning import needed_columns
+from fyrehose_twisted.spark.source.pruning import needed_columns, reads_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,8 +60,48 @@ def test_column_pruning_does_not_change_results(spark: SparkSession, write_journ
         ("select sequence from records where status = 'ok' order by sequence desc limit 2", [(100,), (99,)]),
         ("select length(payload) from records where sequence = 7", [(9,)]),
         ("select count(*) from records where sequence < (select max(length(payload)) from records)", [(10,)]),
+        ("select '{}', max(stream) from records -- all", [("{}", "fyrehose://test")]),
     ):
         assert list(map(tuple, query_journal(spark, query, str(found)).collect())) == rows, query
+
+
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ("select count(*), (select count(*) from records where sequence = 50) from records", [(100, 1)]),
+        ("select (select count(*) from records where sequence = 50), (select max(sequence) from records)", [(1, 100)]),
+        ("select count(*) from records a join records b on a.sequence = b.sequence + 1 where b.sequence = 50", [(1,)]),
+        (
+            "with a as (select * from records) select count(*) from a where sequence = 50"
+            " union all select count(*) from a where sequence > 90",
+            [(1,), (10,)],
+        ),
+    ],
+)
+def test_query_that_reads_the_records_at_several_places_applies_each_filter_at_its_own(
+    spark: SparkSession, write_journal: WriteJournal, query: str, rows: list[tuple[int, ...]]
+) -> None:
+    found = query_journal(spark, query, str(write_journal(range(1, 101))))
+    assert sorted(map(tuple, found.collect())) == rows
+    assert not reads_once(found)
+
+
+@pytest.mark.parametrize("columns", ["*", "sequence"])
+def test_query_that_reads_the_records_at_one_place_skips_ranges_outside_its_filter(
+    spark: SparkSession, write_journal: WriteJournal, columns: str
+) -> None:
+    query = f"select {columns} from records where sequence > 90"
+    found = query_journal(spark, query, str(write_journal(range(1, 101))), rowsPerPartition="10")
+    assert (found.rdd.getNumPartitions(), found.count()) == (1, 10)
+
+
+def test_command_over_records_runs_once(spark: SparkSession, write_journal: WriteJournal) -> None:
+    spark.sql("create table numbers (sequence bigint) using parquet")
+    try:
+        query_journal(spark, "insert into numbers select sequence from records", str(write_journal([1, 2])))
+        assert spark.table("numbers").count() == 2
+    finally:
+        spark.sql("drop table numbers")
 
 
 def test_needed_columns_of_a_cached_table_are_unknown(spark: SparkSession, write_journal: WriteJournal) -> None:

@@ -21,6 +21,7 @@ from fyrehose_twisted.experiments.sweep.rows import (
     simulate_row,
     to_arrow_batch,
 )
+from fyrehose_twisted.spark.connect import require_classic
 from fyrehose_twisted.spark.errors import error_line
 
 if TYPE_CHECKING:
@@ -62,8 +63,10 @@ def sweep(
     Errors of Spark itself are raised unchanged.
 
     :param wave_seconds: approximate time between writes.
+    :raises ConfigurationError: if the session is one of Spark Connect.
     :raises OSError: if rows cannot be written.
     """
+    require_classic(spark, "a sweep")
     costs = [estimate(cell) for cell in cells]
     finished = len(results.finished_networks())
     progress = SweepProgress(finished + len(cells), finished, sum(costs), quiet=quiet)

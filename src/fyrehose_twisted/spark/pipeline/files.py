@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.errors import StateFileError
+from fyrehose_twisted.spark.connect import require_classic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,9 +16,12 @@ class Files:
     """Files below one directory, accessed through Spark's Hadoop file system.
 
     Names are relative to the directory, with ``/`` as separator. Failures raise Py4J errors.
+
+    :raises ConfigurationError: if the session is one of Spark Connect.
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
+        require_classic(spark, "the pipeline")
         session: Any = spark
         self._jvm = session._jvm
         self._gateway = session.sparkContext._gateway

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.spark.connect import require_classic
 from fyrehose_twisted.spark.pipeline.gold import TABLES
 
 if TYPE_CHECKING:
@@ -23,11 +24,13 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 def read_queries(spark: SparkSession, directory: str) -> dict[str, str]:
     """Return the text of each file ``NAME.sql``, by name.
 
-    :raises ConfigurationError: if there is no file, a file is not SQL, or its name is invalid or in :data:`VIEWS`.
+    :raises ConfigurationError: if there is no file, a file is not SQL, its name is invalid or in :data:`VIEWS`, or the
+        session is one of Spark Connect.
     :raises OSError: if a file cannot be read.
     """
     from pyspark.errors import ParseException
 
+    require_classic(spark, "the pipeline")
     if not Path(directory).is_dir():
         raise ConfigurationError(f"--sql {directory}: there is no such directory")
     queries = {}

@@ -78,7 +78,7 @@ class Pipeline:
     """Pipeline that runs until its work is done or :meth:`stop` is called.
 
     :raises StateFileError: if another query wrote the output directory.
-    :raises ConfigurationError: if a setting is invalid.
+    :raises ConfigurationError: if a setting is invalid, or the session is one of Spark Connect.
     """
 
     def __init__(self, spark: SparkSession, plan: Plan) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
+from fyrehose_twisted.spark.connect import require_classic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,10 +30,12 @@ class VerificationOutput:
     absent; if it is absent, the next start restores the previous directory. Only one process may write at a time.
 
     :param location: a path or a URI.
-    :raises ConfigurationError: if ``location`` holds anything other than an earlier verification.
+    :raises ConfigurationError: if ``location`` holds anything other than an earlier verification, or the session is
+        one of Spark Connect.
     """
 
     def __init__(self, spark: SparkSession, location: str) -> None:
+        require_classic(spark, "writing the tables of a verification")
         self.location = location if "://" in location else os.path.abspath(location)
         self._spark: Any = spark
         jvm: Any = spark._jvm

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING
 
+from fyrehose_twisted.spark.connect import is_connect
 from fyrehose_twisted.spark.progress import POLL_INTERVAL, ProgressLine, SparkProgress, group_progress
 from fyrehose_twisted.spark.session import QUIET
 
@@ -23,9 +24,11 @@ _numbers = count(1)
 def show_verify_progress(spark: SparkSession, label: str, verification: Verification) -> Iterator[None]:
     """Show the progress of tasks started in the block, unless the session was opened with ``--quiet``.
 
+    As in :func:`~fyrehose_twisted.spark.progress.show_progress`, nothing is shown in a session of Spark Connect.
+
     :param label: one word for the activity.
     """
-    if spark.conf.get(QUIET, "false") == "true":
+    if is_connect(spark) or spark.conf.get(QUIET, "false") == "true":
         yield
         return
     context = spark.sparkContext
