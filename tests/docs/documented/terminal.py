@@ -194,7 +194,8 @@ class Terminal:
         # Search twice: a process that exits during the first search may have left another one, as daemons do.
         while processes := self._processes() or self._processes():
             for process in processes:
-                signal.pidfd_send_signal(process, number)
+                with suppress(ProcessLookupError):  # Workers end with their server.
+                    signal.pidfd_send_signal(process, number)
             remaining = self._wait(processes, deadline)
             for process in processes:
                 os.close(process)
