@@ -34,4 +34,4 @@ def test_a_worker_spares_the_collector_all_modules_once(kind: Callable[..., Any]
     assert frozen > 10_000
     made_later: list[Any] = [[] for _ in range(1_000)]
     assert list(reader.read(TaskPartition(()))) == []
-    assert gc.get_freeze_count() == frozen, len(made_later)
+    assert gc.get_freeze_count() <= frozen, len(made_later)  # Frozen ones may have ended meanwhile.
