@@ -22,7 +22,7 @@ from suite.sealing import ring, seal_one, sealer
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, wrap
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.sealing.key_file import create_key_ring
-from fyrehose_twisted.spark.pipeline import buckets
+from fyrehose_twisted.spark.pipeline import buckets, refresh
 from fyrehose_twisted.spark.pipeline.command import format_summary
 from fyrehose_twisted.spark.pipeline.run import Pipeline, PipelineSummary, Plan
 from fyrehose_twisted.spark.pipeline.settings import RequestedSettings
@@ -33,13 +33,17 @@ if TYPE_CHECKING:
 
 STREAM = "fyrehose://test"
 START = 1_700_000_000_000_000
+REPEATED = {203: 198}
+"""Numbers whose message was published again, in the next of the small buckets."""
 
 
 def record(number: int, late: int = 0, payload: bytes | None = None) -> Record:
     if payload is None:
         payload = b'{"n": %d}' % number if number % 10 else b"no json \xff"
     # Twenty seconds apart, so that hours, windows and buckets end at different numbers.
-    return Record(STREAM, 0, number, START + number * 20_000_000 + late, wrap(b"someone!", number, payload))
+    return Record(
+        STREAM, 0, number, START + number * 20_000_000 + late, wrap(b"someone!", REPEATED.get(number, number), payload)
+    )
 
 
 def run(spark: SparkSession, out: Path, *journals: Path, **more: Any) -> PipelineSummary:
@@ -61,7 +65,7 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.soak(seconds=120)
 @pytest.mark.usefixtures("small_buckets")
 def test_incremental_runs_give_the_same_tables_as_one_run(
-    spark: SparkSession, write_journal: WriteJournal, tmp_path: Path
+    spark: SparkSession, write_journal: WriteJournal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = [(40, 41), (95, 130), (299, 299)]
     mine = [n for n in range(1, 320) if not any(low <= n <= high for low, high in lost)]
@@ -84,7 +88,12 @@ def test_incremental_runs_give_the_same_tables_as_one_run(
     assert (summary.quarantined, summary.numbers) == (1, 359)
     assert "  quarantine  1 number on which journals disagree" in format_summary(summary)
 
+    # Two buckets together, instead of all.
+    monkeypatch.setattr(refresh, "ROWS_AT_ONCE", 400)
+    monkeypatch.setattr(refresh, "ROWS_PER_CORE", 0)
     run(spark, tmp_path / "again", a, b, queries=sql)
+    again = spark.read.parquet(str(tmp_path / "again/silver")).where("repeat").select("sequence").collect()
+    assert [row.sequence for row in again] == list(REPEATED)
     for name in ("bronze", "silver", "quarantine", "gold/traffic", "gold/latency", "gold/gaps", "gold/busiest"):
         assert contents(spark, tmp_path / "out", name) == contents(spark, tmp_path / "again", name), name
     missing = spark.read.parquet(str(tmp_path / "out/gold/gaps")).select("first_missing", "last_missing").collect()
@@ -132,9 +141,9 @@ def _plain(value: Any) -> Any:
 def test_changed_settings_rebuild_all_tables(spark: SparkSession, write_journal: WriteJournal, tmp_path: Path) -> None:
     journal = write_journal([record(n) for n in range(1, 150)])
     out = tmp_path / "out"
-    run(spark, out, journal, wanted=RequestedSettings(schema="n BIGINT, other STRING"))
+    run(spark, out, journal, requested=RequestedSettings(schema="n BIGINT, other STRING"))
     assert "message" in spark.read.parquet(str(out / "silver")).columns
-    run(spark, out, journal, wanted=RequestedSettings(no_json=True, window="1 day"))
+    run(spark, out, journal, requested=RequestedSettings(no_json=True, window="1 day"))
     silver = spark.read.parquet(str(out / "silver"))
     assert "message" not in silver.columns
     assert silver.count() == 149

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,11 +29,17 @@ STATE_FILE, PENDING_FILE = "_fyrehose/silver.json", "_fyrehose/refresh.json"
 EDGES_TABLE = "_fyrehose/edges"
 
 
+ROWS_AT_ONCE, ROWS_PER_CORE = 16_000_000, 4_000_000
+"""Rows of bronze, in all or for each core if that is more, that are refreshed together. More would take more memory and
+space for temporary files, fewer would start more jobs."""
+
+
 class _BatchSpan(NamedTuple):
-    """First and last batch with rows of a bucket."""
+    """First and last batch with rows of a bucket, and about how many rows it has."""
 
     first: int
     last: int
+    rows: int
 
 
 class Refresh:
@@ -124,22 +130,32 @@ class Refresh:
         from pyspark.sql import functions as fn
 
         rows = with_bucket(self._bronze.read(batches)).groupBy(*PARTITIONS)
-        touched = rows.agg(fn.min("batch").alias("first"), fn.max("batch").alias("last")).collect()
-        spans = {Bucket(row.stream, row.epoch, row.bucket): _BatchSpan(row["first"], row["last"]) for row in touched}
+        found = rows.agg(fn.min("batch"), fn.max("batch"), fn.count("*")).collect()
+        spans = {Bucket(*row[:3]): _BatchSpan(*row[3:]) for row in found}
         near = {bucket._replace(bucket=bucket.bucket + more) for bucket in spans for more in (0, 1)}
-        for row in self.edges().where(in_buckets(near)).select(*PARTITIONS, "first_batch", "last_batch").collect():
+        edges = self.edges().where(in_buckets(near)).select(*PARTITIONS, "first_batch", "last_batch", "numbers")
+        for row in edges.collect():
             bucket, span = Bucket(*row[:3]), _BatchSpan(*row[3:])
-            new = spans.get(bucket, span)
-            spans[bucket] = _BatchSpan(min(span.first, new.first), max(span.last, new.last))
+            new = spans.get(bucket, span._replace(rows=0))
+            spans[bucket] = _BatchSpan(min(span.first, new.first), max(span.last, new.last), span.rows + new.rows)
         return spans
 
     def _write(self, spans: Mapping[Bucket, _BatchSpan]) -> None:
+        pending = self._files.read_json(PENDING_FILE) or {}
+        hours = set(pending.get("hours", [])) | {gold.UNKNOWN_HOUR}
+        most = max(ROWS_AT_ONCE, ROWS_PER_CORE * self._spark.sparkContext.defaultParallelism)
+        for some in groups(spans, most):
+            hours |= self._hours(some)
+            self._files.write_json(PENDING_FILE, {"hours": sorted(hours)})
+            self._write_buckets(some)
+            hours |= self._hours(some)
+        self._write_gold(hours)
+
+    def _write_buckets(self, spans: Mapping[Bucket, _BatchSpan]) -> None:
+        """Replace buckets in silver, the quarantine and the bucket index."""
         batches = sorted({batch for span in spans.values() for batch in range(span.first, span.last + 1)})
         rows = self._bronze.read(batches).where(in_buckets(spans, by_sequence=True))
         self._infer(rows)
-        pending = self._files.read_json(PENDING_FILE) or {}
-        hours = set(pending.get("hours", [])) | self._hours(spans) | {gold.UNKNOWN_HOUR}
-        self._files.write_json(PENDING_FILE, {"hours": sorted(hours)})
         before = {bucket._replace(bucket=bucket.bucket - 1) for bucket in spans} - spans.keys()
         made = silver.silver(
             rows,
@@ -154,7 +170,6 @@ class Refresh:
             chosen = [Bucket(*row) for row in disputed]
             versions = silver.quarantine(rows.where(in_buckets(chosen, by_sequence=True)))
             self._overwrite_partitions(versions, "quarantine", PARTITIONS, ["sequence", "journal"])
-        self._write_gold(hours | self._hours(spans))
 
     def _infer(self, rows: DataFrame) -> None:
         if self._settings.is_json is not None:
@@ -168,7 +183,7 @@ class Refresh:
         save_settings(self._files, self._settings)
 
     def _write_edges(self, spans: Mapping[Bucket, _BatchSpan]) -> None:
-        known = [(*bucket, *span) for bucket, span in spans.items()]
+        known = [(*bucket, span.first, span.last) for bucket, span in spans.items()]
         batches = self._spark.createDataFrame(
             known, "stream STRING, epoch BIGINT, bucket BIGINT, first_batch BIGINT, last_batch BIGINT"
         )
@@ -232,3 +247,20 @@ class Refresh:
         if not self._files.exists(name):
             return self._spark.createDataFrame([], schema)
         return self._spark.read.schema(schema).parquet(self._files.path(name))
+
+
+def groups(spans: Mapping[Bucket, _BatchSpan], most: int) -> Iterator[dict[Bucket, _BatchSpan]]:
+    """Yield the buckets in order, together as many as have at most ``most`` rows, or one that has more.
+
+    In order, because repeats in a bucket depend on the one before.
+    """
+    some: dict[Bucket, _BatchSpan] = {}
+    rows = 0
+    for bucket in sorted(spans):
+        if some and rows + spans[bucket].rows > most:
+            yield some
+            some, rows = {}, 0
+        some[bucket] = spans[bucket]
+        rows += spans[bucket].rows
+    if some:
+        yield some
