@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -27,13 +26,13 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import results
+from spark.journals import START, STREAM, write
+from spark.memory import KINDS as PROCESSES
+from spark.memory import memory_log
 
 from fyrehose_twisted.journal.arrow.parquet import export
-from fyrehose_twisted.journal.format.disk import LocalDirectory
-from fyrehose_twisted.journal.format.layout import make_directory
 from fyrehose_twisted.journal.reader import open_reader
-from fyrehose_twisted.journal.store import Journal, open_journal
-from fyrehose_twisted.journal.upkeep.seal import seal
+from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.record import Record
 
@@ -44,8 +43,7 @@ HERE = Path(__file__).parent
 FOUND: dict[str, dict[str, dict[str, float]]] = {"spark": {}, "spark-verify": {}}
 """Tables for the docs."""
 TOLD = {
-    "Parquet as Spark does it": "Parquet",
-    "Parquet, a file each": "Parquet",
+    "Parquet, a file each": "Parquet, uncompressed",
     "read_journal, sealed": "`read_journal`, sealed",
     "source": "`read_journal`",
     "read_journal": "`read_journal`",
@@ -57,39 +55,6 @@ TOLD = {
 KINDS = ("scan", "small", "verify", "start")
 SMALL_RECORDS = 1_000
 """Records of each of many small streams."""
-STREAM = "fyrehose://bench"
-START = 1_700_000_000_000_000
-GROUP = 4_096
-LOST_ONE_IN = 100_003
-"""One in this many numbers is lost in a replica."""
-
-
-def write(root: Path, records: int, size: int, lost_from: int = 0) -> Path:
-    """Write a journal; with ``lost_from``, some numbers are lost."""
-    root.mkdir()
-    path = make_directory(root, STREAM)
-    # Positions that do not repeat soon: Parquet would store a few thousand payloads once each, in a dictionary.
-    data = Random(1).randbytes(2**24)
-    lost = range(lost_from, records + 1, LOST_ONE_IN) if lost_from else range(0)
-    span = len(data) - size
-    with closing(Journal(LocalDirectory(path), STREAM)) as journal:
-        journal.begin(0, 1)
-        for low in ProgressBar(range(1, records + 1, GROUP), unit=" groups", desc=f"write {root.name}", leave=False):
-            group = range(low, min(low + GROUP, records + 1))
-            journal.append(
-                [
-                    Record(STREAM, 0, one, START + one * 10, data[one * 131 % span : one * 131 % span + size])
-                    for one in group
-                    if one not in lost
-                ]
-            )
-            for one in lost:
-                if group.start <= one < group.stop:
-                    journal.lose(0, one, one)
-            journal.commit(sync=False)
-        journal.commit()
-    seal(LocalDirectory(path), STREAM, 0)
-    return path
 
 
 @contextmanager
@@ -118,28 +83,37 @@ def scans(options: argparse.Namespace, directory: Path) -> None:
         export(reader, directory / "cold", on_message=print)
     with session("scan") as spark:
         sys.path.insert(0, str(HERE))
+        from ready_source import ReadySource
         from row_source import RowSource
 
-        spark.sparkContext.addPyFile(str(HERE / "row_source.py"))
-        spark.dataSource.register(RowSource)
+        for source in (RowSource, ReadySource):
+            spark.sparkContext.addPyFile(f"{HERE / source.__module__}.py")
+            spark.dataSource.register(source)
         plain, packed = directory / "plain", directory / "packed"
         read_journal(spark, str(path)).write.option("compression", "none").parquet(plain.as_uri())
         read_journal(spark, str(path)).write.parquet(packed.as_uri())
-        parquet = "Parquet as Spark does it"
+        parquet = "Parquet, uncompressed"
         ways: dict[str, Callable[[tuple[str, ...]], DataFrame]] = {
-            parquet: lambda columns: spark.read.parquet(packed.as_uri()).select(*columns),
-            "Parquet, uncompressed": lambda columns: spark.read.parquet(plain.as_uri()).select(*columns),
+            parquet: lambda columns: spark.read.parquet(plain.as_uri()).select(*columns),
+            "Parquet, Snappy": lambda columns: spark.read.parquet(packed.as_uri()).select(*columns),
             "read_journal, sealed": lambda columns: read_journal(
                 spark, str(path), parquet=str(directory / "cold"), columns=columns
             ),
             "source": lambda columns: read_journal(spark, str(path), columns=columns),
+            "ready batches": lambda columns: (
+                spark.read.format("ready")
+                .options(rows=options.records, size=options.size, columns=",".join(columns))
+                .load()
+            ),
         }
         from fyrehose_twisted.journal.arrow.schema import RECORD
 
         full = dict(ways)
-        full["row tuples"] = lambda columns: spark.read.format("rows").options(path=path, rows=options.records).load()
+        full["row tuples"] = lambda columns: (
+            spark.read.format("rows").options(path=str(path), rows=options.records).load()
+        )
         counting: dict[str, Callable[[tuple[str, ...]], DataFrame]] = {
-            parquet: lambda _: spark.read.parquet(packed.as_uri()).groupBy().count(),
+            parquet: lambda _: spark.read.parquet(plain.as_uri()).groupBy().count(),
             "read_journal": lambda _: read_journal(spark, str(path)).groupBy().count(),
             "the same, columns named": lambda columns: (
                 read_journal(spark, str(path), columns=columns).groupBy().count()
@@ -148,7 +122,7 @@ def scans(options: argparse.Namespace, directory: Path) -> None:
         }
         for title, sides, columns in (
             ("full scan", full, RECORD),
-            ("sequence numbers only", ways, ("sequence",)),
+            ("numbers only", ways, ("sequence",)),
             ("count", counting, ("sequence",)),
         ):
             seconds = timed(title, sides, columns, options.rounds)
@@ -183,10 +157,11 @@ def small(options: argparse.Namespace, directory: Path) -> None:
         with closing(open_journal(root, stream)) as journal:
             journal.append([Record(stream, 0, one, START + one, payload) for one in range(SMALL_RECORDS)])
     with session("small") as spark:
-        packed, parquet = directory / "small-packed", "Parquet, a file each"
-        read_journal(spark, str(root)).repartition(options.streams, "stream").write.parquet(packed.as_uri())
+        plain, parquet = directory / "small-plain", "Parquet, a file each"
+        parted = read_journal(spark, str(root)).repartition(options.streams, "stream")
+        parted.write.option("compression", "none").parquet(plain.as_uri())
         sides: dict[str, Callable[[tuple[str, ...]], DataFrame]] = {
-            parquet: lambda columns: spark.read.parquet(packed.as_uri()).select(*columns),
+            parquet: lambda columns: spark.read.parquet(plain.as_uri()).select(*columns),
             "source": lambda columns: read_journal(spark, str(root), columns=columns),
         }
         rows = options.streams * SMALL_RECORDS
@@ -226,17 +201,17 @@ def comparing(options: argparse.Namespace, directory: Path) -> None:
         # Long measurements run once.
         found = [json.loads(_run_child("verify", places)) for _ in range(options.rounds if millions <= 10 else 1)]
         took = median(one["seconds"] for one in found)
-        peak = {what: max(one[what] for one in found) for what in ("driver", "worker", "jvm")}
+        peak = {kind: max(one[kind] for one in found) for kind in PROCESSES}
         print(
-            f"{records:>14,}{took:>10.2f}{took / records / 2 * 1e6:>13.3f}{peak['driver'] >> 10:>11,}"
-            f"{peak['worker'] >> 10:>11,}{peak['jvm'] >> 10:>8,}{found[0]['status']:>8}",
+            f"{records:>14,}{took:>10.2f}{took / records / 2 * 1e6:>13.3f}{peak['driver']:>11,}"
+            f"{peak['worker']:>11,}{peak['jvm']:>8,}{found[0]['status']:>8}",
             flush=True,
         )
         FOUND["spark-verify"][f"{millions:g} million"] = {
             "s": took,
-            "driver, MB": peak["driver"] >> 10,
-            "largest worker, MB": peak["worker"] >> 10,
-            "Java, MB": peak["jvm"] >> 10,
+            "driver, MB": peak["driver"],
+            "largest worker, MB": peak["worker"],
+            "Java, MB": peak["jvm"],
         }
         for place in places:
             shutil.rmtree(place)
@@ -253,54 +228,13 @@ def verify_once(places: list[str]) -> dict[str, Any]:
     from fyrehose_twisted.spark.verify.summary import summary_of
     from fyrehose_twisted.spark.verify.verification import Verification
 
-    with session("verify") as spark, peaks() as found:
+    with session("verify") as spark, memory_log(os.getpid()) as log:
         origins = [origin for place in places for origin in locations_in_path(place)]
         started = time.perf_counter()
         with Verification(spark, origins) as verification:
             summary = summary_of(verification)
-        return {"seconds": time.perf_counter() - started, "status": summary["status"], **found()}
-
-
-@contextmanager
-def peaks() -> Iterator[Callable[[], dict[str, int]]]:
-    """Sample the resident memory, in KiB, of this process, of Java, and of the largest Python worker."""
-    found = {"driver": 0, "worker": 0, "jvm": 0}
-    done = threading.Event()
-
-    def look() -> None:
-        while not done.wait(0.2):
-            for process in _descendants(os.getpid()):
-                try:
-                    status = Path(f"/proc/{process}/status").read_text()
-                    name = Path(f"/proc/{process}/cmdline").read_bytes()
-                except OSError:
-                    continue
-                size = next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")), 0)
-                kind = "driver" if process == os.getpid() else "jvm" if b"java" in name[:200] else "worker"
-                found[kind] = max(found[kind], size)
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    try:
-        yield lambda: dict(found)
-    finally:
-        done.set()
-        thread.join()
-
-
-def _descendants(root: int) -> list[int]:
-    parents: dict[int, int] = {}
-    for entry in os.scandir("/proc"):
-        if entry.name.isdecimal():
-            try:
-                fields = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(fields[1])
-    found = [root]
-    for process in found:
-        found += [child for child, parent in parents.items() if parent == process]
-    return found
+        seconds = time.perf_counter() - started
+    return {"seconds": seconds, "status": summary["status"], **{kind: log.peak(kind) for kind in PROCESSES}}
 
 
 def starting(options: argparse.Namespace, directory: Path) -> None:
