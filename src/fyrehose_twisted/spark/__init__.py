@@ -62,12 +62,14 @@ def query_journal(
     Unlike a table from :func:`read_journal`, this reads only the columns that the query needs: counting records, or
     finding the highest number, reads no payloads. Columns that are not read are not checked for damage either.
 
-    :param paths: as for :func:`read_journal`; so are ``columns`` and ``options``.
+    :param paths: as for :func:`read_journal`; so are ``columns`` and ``options``. With ``pushdown="once"``, conditions
+        of the query are applied before reading; the returned table must then be used for one action only, without
+        further conditions.
     """
     from fyrehose_twisted.journal.arrow.schema import RECORD
     from fyrehose_twisted.spark.source.pruning import query_pruned
 
-    allowed = options.pop("pushdown", "true")
+    allowed = options.pop("pushdown", "false")
 
     def load(some: Iterable[str], pushdown: bool) -> DataFrame:
         return read_journal(spark, *paths, columns=tuple(some), pushdown=allowed if pushdown else "false", **options)

@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
 
             def load(columns: Iterable[str], pushdown: bool) -> DataFrame:
                 read = spark.read.format("fyrehose").options(**given)
-                return read.options(columns=",".join(columns), pushdown=str(pushdown).lower()).load()
+                return read.options(columns=",".join(columns), pushdown="once" if pushdown else "false").load()
 
             found = query_pruned(spark, text, RECORDS, load)
         else:

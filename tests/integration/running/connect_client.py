@@ -37,7 +37,7 @@ def rows_of(frame: DataFrame) -> list[list[Any]]:
 
 def rows(path: str, condition: str) -> list[list[Any]]:
     """Return numbers and payloads of a journal."""
-    read = read_journal(SPARK, path, columns=["sequence", "payload"], pushdown="true")
+    read = read_journal(SPARK, path, columns=["sequence", "payload"], pushdown="once")
     return rows_of(read.where(condition))
 
 

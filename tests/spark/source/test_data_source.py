@@ -95,7 +95,7 @@ def test_pushed_filters_limit_partitions(
     spark: SparkSession, write_journal: WriteJournal, condition: str, wanted: Any, partitions: int
 ) -> None:
     path = write_journal(range(1, 101))
-    frame = read_journal(spark, str(path), pushdown="true", rowsPerPartition="10").where(condition)
+    frame = read_journal(spark, str(path), pushdown="once", rowsPerPartition="10").where(condition)
     assert frame.rdd.getNumPartitions() == partitions
     assert pairs(frame) == [(n, "ok") for n in wanted]
 

@@ -81,7 +81,7 @@ def test_column_pruning_does_not_change_results(spark: SparkSession, write_journ
 def test_query_that_reads_the_records_at_several_places_applies_each_filter_at_its_own(
     spark: SparkSession, write_journal: WriteJournal, query: str, rows: list[tuple[int, ...]]
 ) -> None:
-    found = query_journal(spark, query, str(write_journal(range(1, 101))))
+    found = query_journal(spark, query, str(write_journal(range(1, 101))), pushdown="once")
     assert sorted(map(tuple, found.collect())) == rows
     assert not reads_once(found)
 
@@ -91,8 +91,14 @@ def test_query_that_reads_the_records_at_one_place_skips_ranges_outside_its_filt
     spark: SparkSession, write_journal: WriteJournal, columns: str
 ) -> None:
     query = f"select {columns} from records where sequence > 90"
-    found = query_journal(spark, query, str(write_journal(range(1, 101))), rowsPerPartition="10")
+    found = query_journal(spark, query, str(write_journal(range(1, 101))), pushdown="once", rowsPerPartition="10")
     assert (found.rdd.getNumPartitions(), found.count()) == (1, 10)
+
+
+def test_others_may_build_on_the_table_of_a_query(spark: SparkSession, write_journal: WriteJournal) -> None:
+    found = query_journal(spark, "select sequence from records where sequence > 10", str(write_journal(range(1, 101))))
+    one = found.where("sequence = 50")
+    assert [one.count(), found.count(), one.union(found.where("sequence = 70")).count()] == [1, 90, 2]
 
 
 def test_command_over_records_runs_once(spark: SparkSession, write_journal: WriteJournal) -> None:

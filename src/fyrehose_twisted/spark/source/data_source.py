@@ -106,7 +106,8 @@ class PushdownReader(FyrehoseReader):
     """Batch reader that skips ranges excluded by filters on stream, epoch, sequence or journal.
 
     Spark rejects a reader with ``pushFilters`` while ``spark.sql.python.filterPushdown.enabled`` is off, which is the
-    default. Hence this reader is used only with ``option("pushdown", "true")``.
+    default. Hence this reader is used only with ``option("pushdown", "once")``. Once: Spark keeps the reader with the
+    filters that it got last, for all queries of the loaded table.
     """
 
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:

@@ -69,7 +69,7 @@ class ReadOptions:
     :ivar min_rows: minimum of numbers in a batch, waited for at most ``max_delay`` seconds.
     :ivar rows_per_partition: numbers per task.
     :ivar fail_on_data_loss: fail if records were dropped or cannot be read; otherwise report them as lost.
-    :ivar pushdown: apply filters before reading.
+    :ivar pushdown: apply filters before reading, of the one query that the table serves.
     :ivar rings: keys of the sealed streams.
     :ivar allow_plain: return payloads of sealed streams that are not sealed, too.
     :ivar directory: base of relative paths; empty for the working directory of the process.
@@ -160,7 +160,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None, directory:
         max_delay=wait,
         rows_per_partition=_parse_count(options, "rowsPerPartition") or ROWS_PER_PARTITION,
         fail_on_data_loss=_parse_flag(options, "failOnDataLoss", True),
-        pushdown=_parse_flag(options, "pushdown", False),
+        pushdown=_parse_pushdown(options),
         timeout=_parse_duration(options, "timeout", "10s"),
         secret=read_secret(options["secretfile"]) if options.get("secretfile") else None,
         directory=options.get("directory", directory),
@@ -300,6 +300,17 @@ def _parse_flag(options: Mapping[str, str], name: str, default: bool) -> bool:
     if text not in ("true", "false"):
         raise ConfigurationError(f"{name} {text!r} is neither true nor false")
     return text == "true"
+
+
+def _parse_pushdown(options: Mapping[str, str]) -> bool:
+    text = options.get("pushdown", "false").lower()
+    if text not in ("false", "once"):
+        raise ConfigurationError(
+            f"pushdown {text!r} is neither false nor once. Spark applies the conditions of one query to all others of a"
+            " loaded table, which then lack rows: choose once if the table is loaded for a single query that uses it in"
+            " a single place"
+        )
+    return text == "once"
 
 
 def _parse_duration(options: Mapping[str, str], name: str, default: str) -> float:
