@@ -10,7 +10,6 @@ from contextlib import closing
 from pathlib import Path
 from threading import Event
 
-import pyarrow.parquet as pq
 import pytest
 from suite.object_storage import (
     BUCKET,
@@ -32,6 +31,8 @@ from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
 from fyrehose_twisted.journal.tier.mover import SegmentMover
 from fyrehose_twisted.journal.tier.objects import ArrowObjects
 from fyrehose_twisted.record import Record
+
+pq = pytest.importorskip("pyarrow.parquet")
 
 pytestmark = pytest.mark.extended
 
