@@ -230,7 +230,7 @@ def canned() -> Iterator[Canned]:
     served.close()
 
 
-@pytest.fixture(params=["chromium", "firefox"])
+@pytest.fixture(params=["chromium", pytest.param("firefox", marks=pytest.mark.soak(seconds=60))])
 def open_page(request: pytest.FixtureRequest) -> OpenPage:
     """Return a function that opens a page in each of the browsers in turn; skip the test where it is missing."""
     opened: OpenPage = request.getfixturevalue("open_browser" if request.param == "chromium" else "open_firefox")

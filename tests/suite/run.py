@@ -91,6 +91,7 @@ COMPILED = Suite(
             )
         ),
     ),
+    without=("sim/runs/test_reproducible.py", "parcels/cli"),
     durations="test",
 )
 """What runs compiled code, without the extended tests: those of nodes, codecs and simulator, and of each service."""
