@@ -6,6 +6,7 @@ from parcels.node.harness import delivered, members, mode, modes, warnings
 
 from fyrehose_twisted.errors import LocalError, NotOrdered
 from fyrehose_twisted.parcels.events import EventsSkipped, NeighbourRemoved, PublishConfirmed, PublishUnconfirmed
+from fyrehose_twisted.parcels.node.ordering.backfill import REPLY_TIMEOUT
 from fyrehose_twisted.parcels.node.persistent_state import PersistentState
 from fyrehose_twisted.parcels.wire.messages import Heartbeat, Mode, RefusalReason
 
@@ -97,6 +98,47 @@ def test_restarted_node_without_state_joins_as_a_new_member(trio: tuple[Host, Ho
     assert again.of(EventsSkipped) == []
     assert members(ivan) == ["Boris", "Ivan", "Vera"]
     assert ivan.node.state(net.now).quorum == 2
+
+
+def test_joining_node_gets_the_events_of_members_that_are_slow_to_answer(
+    trio: tuple[Host, Host, Host], net: Net
+) -> None:
+    ivan, boris, vera = trio
+    boris.call("publish", [b"1", b"2"], 1)
+    net.run(0.5)
+    vera.kill()
+    again = net.node("Vera", 3, (1, 2), seed=1234)
+    assert net.run(15.0, lambda: again.node._delivery.backfill is not None)
+    ivan.up = boris.up = False
+    net.run(2 * REPLY_TIMEOUT + 0.1)
+    for host in (ivan, boris):
+        host.up = True
+        host.flush()
+    assert net.run(30.0, lambda: mode(again) is Mode.WRK)
+    assert delivered(again) == [b"1", b"2"]
+    assert again.node.oldest == 1
+
+
+def test_joining_node_gets_the_events_of_members_to_which_its_links_are_not_ready(
+    trio: tuple[Host, Host, Host], net: Net
+) -> None:
+    ivan, boris, vera = trio
+    boris.call("publish", [b"1", b"2"], 1)
+    net.run(0.5)
+    vera.kill()
+    again = net.node("Vera", 3, (1, 2), seed=1234)
+    assert net.run(15.0, lambda: again.node._delivery.backfill is not None)
+    links = again.node.components.links
+    ready = dict(links.ready_targets)
+    links.ready_targets.clear()
+    ivan.up = boris.up = False
+    net.run(REPLY_TIMEOUT + 0.1)
+    links.ready_targets.update(ready)
+    for host in (ivan, boris):
+        host.up = True
+        host.flush()
+    assert net.run(30.0, lambda: mode(again) is Mode.WRK)
+    assert delivered(again) == [b"1", b"2"]
 
 
 def test_cluster_stops_when_two_of_three_nodes_lost_their_state(trio: tuple[Host, Host, Host], net: Net) -> None:

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.consensus.messages import MemberId
-from fyrehose_twisted.parcels.node.ordering.backfill import REPLY_TIMEOUT, EventBackfill
+from fyrehose_twisted.parcels.node.ordering.backfill import MAX_UNANSWERED, REPLY_TIMEOUT, EventBackfill
 from fyrehose_twisted.parcels.node.ordering.history import SequencedRun
 from fyrehose_twisted.parcels.wire.messages import FetchEvents, FetchEventsReply
 
@@ -103,7 +103,7 @@ def test_preferred_source_is_asked_until_it_replies_or_times_out() -> None:
     assert backfill.next_request([B, A], 10.0) is None
     assert backfill.deadline == 10.0 + REPLY_TIMEOUT
     assert backfill.next_request([B, A], 10.0 + REPLY_TIMEOUT - 0.01) is None
-    # A source that times out or disconnects is skipped.
+    # After a timeout, or if a source disconnects, another one is asked.
     assert backfill.next_request([B, A], 10.0 + REPLY_TIMEOUT) == (A, FetchEvents(1, 9))
     assert backfill.next_request([B, C], 12.1) == (C, FetchEvents(1, 9))
     # Late replies are ignored.
@@ -127,10 +127,39 @@ def test_backfill_skips_events_that_no_node_holds() -> None:
     assert backfill.next_request([A, B], 0.0) == (A, FetchEvents(4, 9))
 
 
-def test_backfill_without_sources_skips_all_events() -> None:
+def test_backfill_without_other_members_skips_all_events() -> None:
     backfill = EventBackfill(1, 9)
     assert backfill.next_request([], 0.0) is None
     assert backfill.skip_unavailable([]) == 9
+
+
+def test_backfill_waits_for_members_that_cannot_be_asked_yet() -> None:
+    backfill = EventBackfill(1, 9)
+    assert backfill.next_request([], 0.0) is None
+    assert backfill.skip_unavailable([A, B]) is None
+    assert backfill.next_request([A], backfill.deadline) == (A, FetchEvents(1, 9))
+    backfill.reply_received(FetchEventsReply(1, []), A)
+    assert backfill.next_request([A], 2.5) is None
+    assert backfill.skip_unavailable([A, B]) is None
+    assert backfill.next_request([A, B], 3.0) == (B, FetchEvents(1, 9))
+    assert len(backfill.reply_received(row(1, 9), B)) == 1
+
+
+def test_slow_member_is_asked_again() -> None:
+    backfill, asked = EventBackfill(1, 9), []
+    while backfill.skip_unavailable([A, B]) is None:
+        question = backfill.next_request([A, B], backfill.deadline)
+        asked += [] if question is None else [question[0]]
+    assert asked == [A, B] * MAX_UNANSWERED
+    # A reply begins the count anew.
+    backfill = EventBackfill(1, 9)
+    for _ in range(MAX_UNANSWERED - 1):
+        backfill.next_request([A], backfill.deadline)
+    backfill.next_request([A], backfill.deadline)
+    assert len(backfill.reply_received(row(1, 3), A)) == 1
+    for _ in range(MAX_UNANSWERED):
+        assert backfill.next_request([A], backfill.deadline) == (A, FetchEvents(4, 9))
+    assert backfill.next_request([A], backfill.deadline) is None
 
 
 def test_reply_that_starts_before_the_requested_event_is_ignored() -> None:

@@ -25,7 +25,10 @@ class EventTransfer:
 
     def fetch_missing(self, now: float) -> None:
         """Fetch the events missing before the next one."""
-        self._delivery.fetch_missing(self._sources(), now)
+        sources = self._sources()
+        # A link to a member may not be ready yet. If the member is dead, the others remove it.
+        holders = {*self._raft.peers, *sources}
+        self._delivery.fetch_missing(sources, holders, now)
         if self._delivery.backfill is None:
             self._heartbeats.send()  # The leader waits for this before it makes the node a voter.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from itertools import groupby
 
 from fyrehose_twisted.consensus.messages import MemberId
@@ -11,6 +12,10 @@ from fyrehose_twisted.parcels.wire.messages import FetchEvents, FetchEventsReply
 
 REPLY_TIMEOUT = 2.0
 """Seconds after which an unanswered request is sent to another node."""
+
+MAX_UNANSWERED = 3
+"""Requests to a node without a reply after which it counts as one that holds no events. That takes longer than a silent
+member stays in the cluster."""
 
 
 class EventBackfill:
@@ -29,6 +34,7 @@ class EventBackfill:
         self._source: MemberId | None = None
         self._requested_at = 0.0
         self._lowest_held: dict[MemberId, int] = {}
+        self._unanswered: Counter[MemberId] = Counter()
 
     def next_request(self, sources: Sequence[MemberId], now: float) -> tuple[MemberId, FetchEvents] | None:
         """Return the next request and the node to send it to, or ``None``.
@@ -39,8 +45,11 @@ class EventBackfill:
             if self._source in sources and now - self._requested_at < REPLY_TIMEOUT:
                 return None
             if self._source in sources:
-                self._lowest_held[self._source] = self.last + 1
-        self._source = next((one for one in sources if one not in self._lowest_held), None)
+                self._unanswered[self._source] += 1
+                if self._unanswered[self._source] >= MAX_UNANSWERED:
+                    self._lowest_held[self._source] = self.last + 1
+        waiting = (one for one in sources if one not in self._lowest_held)
+        self._source = min(waiting, key=self._unanswered.__getitem__, default=None)
         self._requested_at = now
         return None if self._source is None else (self._source, FetchEvents(self.next_sequence, self.last))
 
@@ -54,6 +63,7 @@ class EventBackfill:
         if sender != self._source:
             return []
         self._source = None
+        del self._unanswered[sender]
         if not message.events or message.first != self.next_sequence:
             self._lowest_held[sender] = message.first if message.first > self.next_sequence else self.last + 1
             return []
@@ -70,12 +80,14 @@ class EventBackfill:
         self._lowest_held = {member: lowest for member, lowest in self._lowest_held.items() if lowest > sequence}
         return runs
 
-    def skip_unavailable(self, sources: Sequence[MemberId]) -> int | None:
+    def skip_unavailable(self, holders: Collection[MemberId]) -> int | None:
         """Return the number up to which no node holds events, once all have replied; ``None`` before.
 
         Later events have to be requested again.
+
+        :param holders: nodes that may hold events, whether they can be asked now or not.
         """
-        if self._source is not None or any(one not in self._lowest_held for one in sources):
+        if self._source is not None or any(one not in self._lowest_held for one in holders):
             return None
         reached = min(min(self._lowest_held.values(), default=self.last + 1) - 1, self.last)
         self._lowest_held.clear()

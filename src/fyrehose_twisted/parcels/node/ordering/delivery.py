@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from math import inf
 
 from fyrehose_twisted.consensus.messages import LogEntry, MemberId
@@ -101,10 +101,11 @@ class Delivery:
 
     # Backfill
 
-    def fetch_missing(self, sources: list[MemberId], now: float) -> None:
+    def fetch_missing(self, sources: Sequence[MemberId], holders: Collection[MemberId], now: float) -> None:
         """Fetch the events missing before the next one, if any.
 
         :param sources: nodes to ask, in order of preference.
+        :param holders: all nodes that may hold events, including those to which no requests can be sent now.
         """
         while self.last < self.numbering.sequence:
             backfill = self.backfill
@@ -116,7 +117,7 @@ class Delivery:
             if question is not None:
                 self._send_request(*question)
                 return
-            reached = backfill.skip_unavailable(sources)
+            reached = backfill.skip_unavailable(holders)
             if reached is None:
                 return
             if self._has_history or self._counters.delivered:
