@@ -148,16 +148,6 @@ def test_parquet_files_are_written_to_the_bucket(s3: S3Server, tmp_path: Path, r
     assert read_exported(path, s3.url) == list(range(1, COUNT + 2))
 
 
-def test_two_exports_of_a_journal_to_buckets_exclude_each_other(s3: S3Server, tmp_path: Path, run: Run) -> None:
-    path = make_journal(tmp_path)
-    lock = LocalDirectory(path).lock(EXPORT_LOCK_NAME)
-    status, _, errors = run("seal", path, "--parquet", s3.url)
-    lock.close()
-    assert status == 1
-    assert f"another process is exporting {path} to object storage" in errors
-    assert run("check", path)[0] == 0
-
-
 def test_parquet_credentials_in_the_url_are_refused_before_anything_is_done(tmp_path: Path, run: Run) -> None:
     path = make_journal(tmp_path)
     local = segments(path)
@@ -315,14 +305,21 @@ def test_a_writer_continues_and_retention_removes_objects(s3: S3Server, tmp_path
     assert kept[-2] == records[-1]
 
 
-def test_two_movers_exclude_each_other(s3: S3Server, tmp_path: Path, run: Run) -> None:
+@pytest.mark.parametrize(
+    ("command", "option", "name", "work"),
+    [("tier", "--to", TIER_LOCK_NAME, "moving segments of"), ("seal", "--parquet", EXPORT_LOCK_NAME, "exporting")],
+)
+def test_two_processes_with_the_same_work_exclude_each_other(
+    s3: S3Server, tmp_path: Path, run: Run, command: str, option: str, name: str, work: str
+) -> None:
     path = make_journal(tmp_path)
-    lock = LocalDirectory(path).lock(TIER_LOCK_NAME)
-    status, _, errors = run("tier", path, "--to", s3.url)
+    lock = LocalDirectory(path).lock(name)
+    status, _, errors = run(command, path, option, s3.url)
     lock.close()
     assert status == 1
-    assert f"another process is moving segments of {path} to object storage" in errors
-    assert run("tier", path, "--to", s3.url)[0] == 0
+    assert f"another process is {work} {path} to object storage" in errors
+    assert run("check", path)[0] == 0
+    assert run(command, path, option, s3.url)[0] == 0
 
 
 @pytest.mark.parametrize("change", ["removed", "altered", "truncated"])

@@ -12,13 +12,14 @@ from suite.journals import WriteJournal
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.arrow.parquet import export
 from fyrehose_twisted.journal.errors import TierError
-from fyrehose_twisted.journal.format.disk import LocalDirectory
+from fyrehose_twisted.journal.format.disk import TIER_LOCK_NAME, LocalDirectory
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.journal.tier.entry import entry_numbers, read_entry
 from fyrehose_twisted.journal.tier.location import object_path
-from fyrehose_twisted.journal.tier.mover import SegmentMover, lock_tier
+from fyrehose_twisted.journal.tier.locks import lock_work
+from fyrehose_twisted.journal.tier.mover import SegmentMover
 from fyrehose_twisted.journal.tier.objects import ArrowObjects
 from fyrehose_twisted.spark import read_journal
 from fyrehose_twisted.spark.source import journal_locations
@@ -54,7 +55,7 @@ def test_records_in_files_in_moved_segments_and_here_make_one_table(
         journal.compact()
         assert journal.trim()
         bounds = journal.bounds(0)
-    with lock_tier(path):
+    with lock_work(path, TIER_LOCK_NAME):
         SegmentMover(directory, ArrowObjects(), bucket).run(limit=9)
     moved = {number: read_entry(directory, number, ".tier") for number in entry_numbers(directory.names(), ".tier")}
     exported = [entry for entry in moved.values() if entry.ranges[0][1] <= 400]

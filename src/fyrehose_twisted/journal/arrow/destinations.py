@@ -174,7 +174,7 @@ class ObjectDestination:
         self._listed: dict[str, int] | None = None
 
     def lock(self) -> AbstractContextManager[None]:
-        """Do nothing: object storage has no locks. See :func:`~fyrehose_twisted.journal.tier.mover.lock_export`."""
+        """Do nothing: object storage has no locks. See :func:`~fyrehose_twisted.journal.tier.locks.lock_work`."""
         return nullcontext()
 
     def read_manifest(self) -> Manifest | None:

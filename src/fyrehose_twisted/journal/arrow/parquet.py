@@ -78,7 +78,7 @@ def export(
 
     :param out: directory with one subdirectory for each stream, or the URL of a bucket and prefix, such as
         ``s3://bucket/prefix``. A URL requires that no other process exports to it; see
-        :func:`~fyrehose_twisted.journal.tier.mover.lock_export`.
+        :func:`~fyrehose_twisted.journal.tier.locks.lock_work`.
     :param numbers: rows of a file. It must not change for a directory.
     :param on_message: called with a line about each range that gets no file, as it is lost or no longer kept.
     :param progress: called with the number of rows written since the last call.

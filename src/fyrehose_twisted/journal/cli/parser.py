@@ -352,12 +352,13 @@ def _export(options: argparse.Namespace, path: Path) -> None:
     """Write Parquet files, if the options ask for them."""
     from fyrehose_twisted.journal.arrow.destinations import is_url
     from fyrehose_twisted.journal.arrow.parquet import export
-    from fyrehose_twisted.journal.tier.mover import lock_export
+    from fyrehose_twisted.journal.format.disk import EXPORT_LOCK_NAME
+    from fyrehose_twisted.journal.tier.locks import lock_work
     from fyrehose_twisted.wording import pluralize
 
     if options.parquet is None:
         return
-    lock = lock_export(path) if is_url(options.parquet) else nullcontext()
+    lock = lock_work(path, EXPORT_LOCK_NAME) if is_url(options.parquet) else nullcontext()
     with lock, _open_readers(options, path) as reader:
         for file in export(reader, options.parquet, on_message=lambda text: print_error(f"{path}: {text}")):
             print(f"{file.name}: {pluralize(file.rows, 'row')}")

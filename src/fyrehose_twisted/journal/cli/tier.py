@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from fyrehose_twisted.journal.format.disk import TIER_LOCK_NAME
 from fyrehose_twisted.journal.tier.location import displayed, parse_tier_url
-from fyrehose_twisted.journal.tier.mover import SegmentMover, lock_tier
+from fyrehose_twisted.journal.tier.locks import lock_work
+from fyrehose_twisted.journal.tier.mover import SegmentMover
 from fyrehose_twisted.journal.tier.objects import ArrowObjects, load_pyarrow_fs
 from fyrehose_twisted.wording import pluralize
 
@@ -24,7 +26,7 @@ def move_segments(
     tier = parse_tier_url(tier)
     load_pyarrow_fs()
     before = int((time.time() - age) * 1_000_000) if age else None
-    with lock_tier(path) as directory:
+    with lock_work(path, TIER_LOCK_NAME) as directory:
         mover = SegmentMover(directory, ArrowObjects(), tier)
         report = mover.run(before, on_moved=lambda name: say(f"{path}: {name} moved"))
     for reason in report.skipped:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from fyrehose_twisted.interfaces import IDirectory, IFile
-from fyrehose_twisted.journal.errors import JournalError, JournalInUse, TierError
-from fyrehose_twisted.journal.format.disk import EXPORT_LOCK_NAME, TIER_LOCK_NAME, LocalDirectory
+from fyrehose_twisted.journal.errors import JournalError, TierError
 from fyrehose_twisted.journal.format.layout import directory_name
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.format.segment_header import (
@@ -49,41 +47,6 @@ class TierReport:
     moved_bytes: int = 0
     removed: int = 0
     skipped: list[str] = field(default_factory=list)
-
-
-@contextmanager
-def lock_tier(path: Path) -> Iterator[LocalDirectory]:
-    """Lock the journal at ``path`` against other processes that move its segments; yield its directory.
-
-    :raises JournalInUse: if another process does so.
-    :raises JournalError: if it cannot be locked.
-    """
-    with _locked(path, TIER_LOCK_NAME, f"another process is moving segments of {path} to object storage") as directory:
-        yield directory
-
-
-@contextmanager
-def lock_export(path: Path) -> Iterator[LocalDirectory]:
-    """Lock the journal at ``path`` against other processes that export it to object storage; yield its directory.
-
-    :raises JournalInUse: if another process does so.
-    :raises JournalError: if it cannot be locked.
-    """
-    with _locked(path, EXPORT_LOCK_NAME, f"another process is exporting {path} to object storage") as directory:
-        yield directory
-
-
-@contextmanager
-def _locked(path: Path, name: str, taken: str) -> Iterator[LocalDirectory]:
-    directory = LocalDirectory(path)
-    try:
-        lock = directory.lock(name)
-    except BlockingIOError:
-        raise JournalInUse(taken) from None
-    except OSError as error:
-        raise JournalError(f"{path} cannot be locked: {error.strerror}") from error
-    with closing(lock):
-        yield directory
 
 
 class SegmentMover:

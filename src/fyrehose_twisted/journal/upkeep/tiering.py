@@ -13,11 +13,13 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.journal.format.disk import TIER_LOCK_NAME
 from fyrehose_twisted.journal.store import Journal
 from fyrehose_twisted.journal.tier.config import TierConfig
 from fyrehose_twisted.journal.tier.directory import TieredDirectory
 from fyrehose_twisted.journal.tier.location import displayed
-from fyrehose_twisted.journal.tier.mover import SegmentMover, TierReport, lock_tier
+from fyrehose_twisted.journal.tier.locks import lock_work
+from fyrehose_twisted.journal.tier.mover import SegmentMover, TierReport
 from fyrehose_twisted.journal.tier.objects import Objects
 from fyrehose_twisted.process.repeating import PeriodicCall
 
@@ -91,7 +93,7 @@ class Tiering:
         def moved(name: str) -> None:
             self._reactor.callFromThread(self._moved, name)
 
-        with lock_tier(self._path) as directory:
+        with lock_work(self._path, TIER_LOCK_NAME) as directory:
             mover = SegmentMover(directory, self._objects, self._config.url)
             return mover.run(before, on_moved=moved, should_stop=lambda: self._stopping)
 
